@@ -22,6 +22,7 @@ from . import report
 from .layers import share_on_device
 from .options import config_option, json_option, mapping_option, memory_option, target_option
 from .programs import check_output, read_graph, read_target
+from .remedy import remedy, say_remedy
 
 if TYPE_CHECKING:
     from ..compiler.mapping import ChannelMapping
@@ -108,8 +109,9 @@ def command(
         rows = [choice_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]
         kinds = {step.name: step.op for step in compiled.executable.steps if isinstance(step, HostStep)}
         rows += [[name, kinds[name], 0, "", "host", us, "", "", "", ""] for name, us in spent.items()]
+    advice = remedy(model, compiled.executable)
     if as_json:
-        facts = {"config": cfg.name, "contract": graph.contract, "kernels": [*kernels], **totals}
+        facts = {"config": cfg.name, "contract": graph.contract, "kernels": [*kernels], **totals, "remedy": advice}
         report.emit_json(facts | {"operators": [dict(zip(COLUMNS, row)) for row in rows]})
         return
     report.table(COLUMNS, rows)
@@ -125,6 +127,7 @@ def command(
         f"MHz; host {totals['host_us']:,.0f} us, modelled ({100 * totals['host_share']:.0f} % of the sum); "
         f"host alone {totals['host_alone_us']:,.0f} us, modelled"
     )
+    say_remedy(advice)
 
 
 def _list_passes(config: str, as_json: bool) -> None:

@@ -32,6 +32,7 @@ from .options import (
     tiles_option,
 )
 from .programs import MODEL_HELP, check_output, compile_source, open_program
+from .remedy import remedy, say_remedy
 from .verify import verify_executable
 
 _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw program into C sources.\n\n{MODEL_HELP}"
@@ -94,6 +95,7 @@ def command(
             "layers": rows,
         }
         result |= {"macs_on_device": share_on_device(executable), "verified": verify, "seconds": seconds}
+        result |= {"remedy": remedy(model, executable)}
         result |= {"signature": signature} if signature else {}
         report.emit_json(result)
         return
@@ -105,6 +107,7 @@ def command(
     proof = f"verified: no deadlock, no race, {tokens}" if verify else "not verified"
     signed = f", signed: {signature}" if signature else ""
     report.say(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}{signed}, {seconds:.1f} s")
+    say_remedy(remedy(model, executable))
 
 
 def _program(model: str, config: str, choices: Choices, emit: str) -> Executable:

@@ -28,6 +28,7 @@ from .options import (
     target_option,
 )
 from .programs import MODEL_HELP, executable_of, graph_in, open_program, python_value
+from .remedy import remedy, say_remedy
 
 HELP = f"""Show what MODEL became: the instructions of every statement, their cycles and waits, the occupancy of the
 scratchpads, and warnings about cliffs, all on the timing model.
@@ -59,8 +60,10 @@ def command(
     if operator is not None and not any(operator == name for one in found for name in one.operators):
         known = ", ".join(name for one in found for name in one.operators)
         raise UnsupportedError(f"--operator {operator}: unknown; the program has {known}"[:300])
+    advice = remedy(model, executable)
     if as_json:
         result = {"program": model, "config": executable.cfg.name, "contract": executable.contract, "dram": memory.name}
+        result |= {"remedy": advice}
         report.emit_json(result | {"tir": text, "launches": [one.to_dict() for one in found]})
         return
     report.say_contract(executable.contract)
@@ -68,6 +71,7 @@ def command(
         if text:
             report.say("\n".join(one.annotated(text)))
         one.print(operator)
+    say_remedy(advice)
 
 
 def _opened(model: str, config: str | None, choices: Choices) -> tuple[Any, str | None]:

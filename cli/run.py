@@ -49,6 +49,7 @@ from .programs import (
     read_graph,
     read_target,
 )
+from .remedy import remedy, say_remedy
 
 SHOWN_LABELS = 20
 
@@ -119,6 +120,7 @@ def command(
     about |= {"contract": executable.contract, "inputs": len(samples), "batch": batch}
     result: dict[str, Any] = about | _compare(compared, expected, arrays, stacked)
     result |= {"seconds": seconds, "output": output, "float32_on_host": float_steps(executable)}
+    result |= {"remedy": remedy(model, executable)}
     if check:
         result["check"] = check_run(model, executable.cfg, choices, where, samples, results, reset)
     rows = run_rows(executable, runs, where.clock_hz)
@@ -302,6 +304,7 @@ def _print(rows: Sequence[dict], result: dict, counted: list[list[StepReport]] |
         report.table(["counter", "value"], [list(row.values()) for row in counter_rows(counted)])
     profile.say(result)
     _print_summary(result)
+    say_remedy(result["remedy"])
 
 
 def _print_summary(result: dict) -> None:

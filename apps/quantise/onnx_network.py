@@ -63,6 +63,11 @@ def inputs_of(model: ModelProto) -> list[Input]:
     return found
 
 
+def quantised_operators(model: ModelProto) -> list[str]:
+    """The kinds of operators in a network that only quantised networks have, by name."""
+    return sorted({node.op_type for node in model.graph.node} & {*_QUANTISED})
+
+
 def prepare(model: ModelProto, source: str, shapes: Mapping[str, Sequence[int]]) -> ModelProto:
     """A float network with fixed sizes, folded by onnxruntime, in an operator set that QDQ networks need.
 
@@ -74,7 +79,7 @@ def prepare(model: ModelProto, source: str, shapes: Mapping[str, Sequence[int]])
     import onnxruntime as ort
     from onnx import version_converter
 
-    if quantised := sorted({n.op_type for n in model.graph.node} & {*_QUANTISED}):
+    if quantised := quantised_operators(model):
         raise UnsupportedError(f"{source}: is quantised already (it has {quantised[0]}); compile it as it is")
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)

@@ -52,6 +52,7 @@ from ..programs import (
     read_graph,
     read_target,
 )
+from ..remedy import remedy, say_remedy
 from ..run import arrays_for, check_run, split
 from . import difference, measured
 from .page import page
@@ -106,6 +107,7 @@ def command(
     else:
         output.say(f"{found!r}\n{found.data['exactness']['text']}\npage written to {path}")
         output.say_contract(found.data["contract"])
+        say_remedy(found.data["remedy"])
     return int(found.data["exactness"]["equal"] is False)
 
 
@@ -264,6 +266,7 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
         "placement": measured.placement(opened.compiled, executable, rows),
         "operators": rows,
         "float32_on_host": float_steps(executable),
+        "remedy": remedy(opened.source, executable),
         "launches": launches,
         "timeline": collected.to_dict() if collected.tracks else None,
         "arenas": arenas(opened.compiled),

@@ -29,7 +29,7 @@ _MOST_DIMS = 64  # as numpy
 _MOST_BYTES = (1 << 31) - 1  # of an .onnx or .tflite file: protobuf and flatbuffers hold no more
 SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin", ".npz")
 _SUFFIX_OF = {TFLITE: ".tflite", ONNX: ".onnx", PT2: ".pt2", ARRAYS: ".npz"}  # of formats known by their content
-_NETWORK = f"a quantised network, {', '.join(SUFFIXES)}"
+_NETWORK = f"a network, {', '.join(SUFFIXES)}"
 
 
 @dataclass(frozen=True, eq=False)

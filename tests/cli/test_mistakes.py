@@ -180,7 +180,7 @@ def test_missing_files(mistake, no_program, double_tw, tmp_path):
 def test_a_folder_in_place_of_a_file(mistake, no_program, double_tw, tmp_path):
     folder = tmp_path / "folder.onnx"
     folder.mkdir()
-    no_program(6, r".*folder\.onnx: is a folder; give a quantised network, .*", folder)
+    no_program(6, r".*folder\.onnx: is a folder; give a network, .*", folder)
     mistake(6, r".*: is a folder.*", "run", double_tw, "--inputs", folder)
 
 

@@ -146,7 +146,7 @@ def test_mistakes_with_networks_are_one_line(tilewright, network, small, tmp_pat
         ((network, *data, "--mean", "a"), 2, "'a' is no list of numbers"),
         ((network, *data, "--keep", "none"), 5, "has no operator 'none' to keep in float"),
         ((network, "--calibration", tmp_path / "none.npz"), 6, "no such file"),
-        ((tmp_path / "text.onnx", *data), 6, "not an ONNX model, or damaged"),
+        ((tmp_path / "text.onnx", *data), 6, "is a text; give a network"),
         ((tmp_path / "none.onnx", *data), 6, "no such file"),
         ((tmp_path / "x.npz", *data), 5, "is no float network in .onnx"),
         ((network, *data, "--tokenizer", network), 5, "--tokenizer is for a checkpoint, .bin; drop it"),

@@ -117,8 +117,8 @@ class TfliteImporter(Builder):
         kinds = {t.type for t in file.tensors}
         if "INT8" not in kinds and "UINT8" not in kinds and "FLOAT32" in kinds:
             raise UnsupportedError(
-                f"{file.path}: is a float32 model without int8 tensors; convert it with full integer "
-                "quantisation (int8 weights and activations)"
+                f"{file.path}: is a float32 model without int8 tensors; tilewright quantise {file.path} --calibration "
+                "DATA.npz makes an int8 network of it"
             )
 
     def add_inputs(self) -> None:

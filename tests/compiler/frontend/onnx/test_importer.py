@@ -222,7 +222,7 @@ def test_truncated_files(tmp_path, share):
 
 def test_other_files(tmp_path):
     (tmp_path / "text.onnx").write_text("not a model")
-    texts = {"absent.onnx": "no such file", ".": "is a folder", "text.onnx": "is a text; give a quantised network"}
+    texts = {"absent.onnx": "no such file", ".": "is a folder", "text.onnx": "is a text; give a network"}
     for name, text in texts.items():
         with pytest.raises(FileError, match=text):
             import_onnx(tmp_path / name)

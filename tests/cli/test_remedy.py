@@ -1,0 +1,89 @@
+"""cli/remedy.py: what verbs say of networks that mostly run on the host."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.cli import test_layers as layers
+from tilewright.cli.remedy import remedy
+
+pytest.importorskip("tvm")
+onnx = pytest.importorskip("onnx")
+
+
+def network(path, operators, weights=()):
+    """An ONNX network of `operators`, (kind, inputs, outputs), from x (1, 4, 6, 6) to y."""
+    tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "xy"]
+    for size in (1, 4, 6, 6):
+        tensors[0].type.tensor_type.shape.dim.add(dim_value=size)
+    nodes = [onnx.helper.make_node(kind, [*inputs], [*outputs]) for kind, inputs, outputs in operators]
+    constants = [onnx.numpy_helper.from_array(value, name) for name, value in dict(weights).items()]
+    graph = onnx.helper.make_graph(nodes, "g", tensors[:1], tensors[1:], constants)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), path)
+    return path
+
+
+WEIGHT = {"w": np.full((8, 4, 3, 3), 0.1, np.float32)}
+CONV = [("Conv", "xw", "y")]
+DYNAMIC = [("DynamicQuantizeLinear", "x", "qst"), ("DequantizeLinear", "qst", "d"), ("Conv", "dw", "y")]
+
+
+@pytest.fixture
+def float_network(tmp_path):
+    return network(tmp_path / "net.onnx", CONV, WEIGHT)
+
+
+@pytest.mark.parametrize("verb", ["compile", "run", "assign", "explain"])
+def test_a_float_network_names_the_command(tilewright, float_network, tmp_path, verb):
+    np.savez(tmp_path / "x.npz", x=np.ones((1, 4, 6, 6), np.float32))
+    more = {"compile": ("-o", tmp_path / "net.tw"), "run": ("--inputs", tmp_path / "x.npz")}.get(verb, ())
+    text = (
+        f"0 % of the multiply-accumulates are on the device, as {float_network} is a float network: tilewright "
+        f"quantise {float_network} --calibration DATA.npz"
+    )
+    assert tilewright(verb, float_network, *more).out.splitlines()[-1] == text
+    assert json.loads(tilewright(verb, float_network, *more, "--json").out)["remedy"] == text
+
+
+def test_a_program_of_a_float_network_names_the_way(tilewright, float_network, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.ones((1, 4, 6, 6), np.float32))
+    assert tilewright("compile", float_network, "-o", tmp_path / "net.tw").status == 0
+    last = tilewright("run", tmp_path / "net.tw", "--inputs", tmp_path / "x.npz").out.splitlines()[-1]
+    assert last.endswith(
+        "net.tw was compiled from a float network: quantise that, tilewright quantise NET.onnx --calibration DATA.npz"
+    )
+
+
+@pytest.mark.parametrize(
+    ("operators", "weights", "text"),
+    [
+        (
+            DYNAMIC,
+            WEIGHT,
+            "net.onnx is quantised in part or dynamically (DequantizeLinear): quantise the float network",
+        ),
+        ([("Relu", "x", "y")], {}, "no operator is on the device, as"),
+    ],
+)
+def test_what_else_is_float(tilewright, tmp_path, operators, weights, text):
+    path = network(tmp_path / "net.onnx", operators, weights)
+    done = tilewright("compile", path, "-o", tmp_path / "net.tw")
+    assert done.status == 0 and text in done.out.splitlines()[-1], done
+
+
+def executable(device_macs, host_macs, contract="single"):
+    """A launch and a step of the host on integers."""
+    found = layers.executable(device_macs, host_macs)
+    found.contract = contract
+    return found
+
+
+def test_integers_on_the_host_and_enough_on_the_device():
+    assert remedy("net.onnx", executable(1, 9)) == (
+        "10 % of the multiply-accumulates are on the device, as the host computes 'flat' and others; tilewright assign "
+        "net.onnx says why of each"
+    )
+    for enough in (executable(1, 1), executable(0, 0), executable(1, 9, contract=None)):
+        assert remedy("net.onnx", enough) is None
+    assert "NET, the network it was compiled from, says why" in str(remedy("net.tw", executable(1, 9)))
