@@ -26,7 +26,8 @@ def network(path, operators, weights=()):
 
 WEIGHT = {"w": np.full((8, 4, 3, 3), 0.1, np.float32)}
 CONV = [("Conv", "xw", "y")]
-DYNAMIC = [("DynamicQuantizeLinear", "x", "qst"), ("DequantizeLinear", "qst", "d"), ("Conv", "dw", "y")]
+PARTLY = [("QuantizeLinear", "xsz", "q"), ("DequantizeLinear", "qsz", "d"), ("Conv", "dw", "y")]
+SCALE = {"s": np.array(0.1, np.float32), "z": np.array(0, np.uint8)}
 
 
 @pytest.fixture
@@ -59,9 +60,9 @@ def test_a_program_of_a_float_network_names_the_way(tilewright, float_network, t
     ("operators", "weights", "text"),
     [
         (
-            DYNAMIC,
-            WEIGHT,
-            "net.onnx is quantised in part or dynamically (DequantizeLinear): quantise the float network",
+            PARTLY,
+            WEIGHT | SCALE,
+            "net.onnx is quantised in part or dynamically (DequantizeLinear, QuantizeLinear) the float network",
         ),
         ([("Relu", "x", "y")], {}, "no operator is on the device, as"),
     ],
