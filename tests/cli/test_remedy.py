@@ -62,7 +62,7 @@ def test_a_program_of_a_float_network_names_the_way(tilewright, float_network, t
         (
             PARTLY,
             WEIGHT | SCALE,
-            "net.onnx is quantised in part or dynamically (DequantizeLinear, QuantizeLinear) the float network",
+            "net.onnx is quantised in part or dynamically (DequantizeLinear, QuantizeLinear): quantise the float network",
         ),
         ([("Relu", "x", "y")], {}, "no operator is on the device, as"),
     ],
