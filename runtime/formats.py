@@ -40,7 +40,7 @@ _ORIGINAL = f"it is made for one runtime; give the ONNX file it was made from, {
 _WEIGHTS = (
     f"it holds weights without the network; load them into the module in PyTorch and call torch.onnx.export, {_AS_ONNX}"
 )
-_UNPACK = "unpack it, and give the network inside"
+_UNPACK = "unpack it, and give a file of it"
 _DOWNLOAD = "download or copy the file itself again"
 _LANGUAGE = "language models are read as checkpoints of llama2.c, .bin (docs/language.md); export it as one"
 

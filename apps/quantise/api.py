@@ -105,9 +105,10 @@ def _samples(
         samples = samples_of({name: np.asarray(array) for name, array in arrays.items()}, inputs, "data", pictures)
     if labels is not None:
         samples.labels = np.asarray(labels)
-        if samples.labels.shape != (len(samples),) or samples.labels.dtype.kind not in "iu":
-            raise InputError(
-                f"labels have shape {samples.labels.shape} and type {samples.labels.dtype}; give an integer for each "
-                f"of the {len(samples)} samples"
-            )
+    known = samples.labels
+    if known is not None and (known.shape != (len(samples),) or known.dtype.kind not in "iu"):
+        raise InputError(
+            f"labels have shape {known.shape} and type {known.dtype}; give an integer for each of the {len(samples)} "
+            "samples"
+        )
     return samples

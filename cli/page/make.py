@@ -53,7 +53,7 @@ from ..programs import (
     read_target,
 )
 from ..remedy import remedy, say_remedy
-from ..run import arrays_for, check_run, split
+from ..run import check_run, samples_for
 from . import difference, measured
 from .page import page
 from .timeline import Collected
@@ -107,7 +107,7 @@ def command(
     else:
         output.say(f"{found!r}\n{found.data['exactness']['text']}\npage written to {path}")
         output.say_contract(found.data["contract"])
-        say_remedy(found.data["remedy"])
+        say_remedy(found.data["placement"]["remedy"])
     return int(found.data["exactness"]["equal"] is False)
 
 
@@ -209,8 +209,7 @@ def _run(opened: _Opened, where: Where, path: str | None) -> _Run:
     if path is None:
         inputs, given = random_inputs(opened.executable), f"random inputs, seed {_SEED}"
     else:
-        arrays, given = arrays_for(opened.executable, path), f"the first inputs of {Path(path).name}"
-        inputs = split(opened.executable, arrays, path)[0][0]
+        inputs, given = samples_for(opened.executable, path)[0], f"the first inputs of {Path(path).name}"
     with where.open(opened.executable) as loaded:
         outputs = loaded.run(inputs)
         return _Run(where, inputs, given, outputs, loaded.reports)
@@ -263,10 +262,10 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
         "clock_mhz": clock / 1e6,
         "inputs": run.given,
         "summary": measured.summary(executable, run.reports, rows, device, dram, clock, opened.compiled, counted),
-        "placement": measured.placement(opened.compiled, executable, rows),
+        "placement": measured.placement(opened.compiled, executable, rows)
+        | {"remedy": remedy(opened.source, executable)},
         "operators": rows,
         "float32_on_host": float_steps(executable),
-        "remedy": remedy(opened.source, executable),
         "launches": launches,
         "timeline": collected.to_dict() if collected.tracks else None,
         "arenas": arenas(opened.compiled),

@@ -141,7 +141,7 @@ def test_unsupported_onnx_operators_by_node_name(no_program, tmp_path):
 
 def test_wrong_input_shape(mistake, double_tw, tmp_path):
     np.savez(tmp_path / "in.npz", inputs=np.zeros((2, 8, 16), np.int32))
-    text = r".*in\.npz: input 'x' has shape \(2, 8, 16\), expected \(N, 8, 1, 16\)"
+    text = r".*in\.npz: input 'x' has shape \(2, 8, 16\); give \(8, 1, 16\) or \(N, 8, 1, 16\)"
     mistake(9, text, "run", double_tw, "--inputs", tmp_path / "in.npz", "-o", tmp_path / "out.npz")
 
 
@@ -181,7 +181,7 @@ def test_a_folder_in_place_of_a_file(mistake, no_program, double_tw, tmp_path):
     folder = tmp_path / "folder.onnx"
     folder.mkdir()
     no_program(6, r".*folder\.onnx: is a folder; give a network, .*", folder)
-    mistake(6, r".*: is a folder.*", "run", double_tw, "--inputs", folder)
+    mistake(6, r".*: holds no pictures; give files that end in .*", "run", double_tw, "--inputs", folder)
 
 
 def test_a_program_of_another_configuration(mistake, double_tw, tmp_path):

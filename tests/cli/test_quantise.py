@@ -77,7 +77,7 @@ def test_a_float_network_becomes_an_int8_network(tilewright, network, tmp_path):
     assert done.status == 0, done.err
     text = " ".join(done.out.split())
     for part in (
-        "(8, 1, 8, 8) is read as 8 samples of 'x', one a run",
+        "'x': (8, 1, 8, 8) is read as 8 samples, one a run",
         "ranges and form SNR dB same class % right %",
         "operator kind SNR dB lost dB",
         "right: 100.0 % in float, 100.0 % in int8",

@@ -1,5 +1,6 @@
 """cli/remedy.py: what verbs say of networks that mostly run on the host."""
 
+import html
 import json
 
 import numpy as np
@@ -35,16 +36,23 @@ def float_network(tmp_path):
     return network(tmp_path / "net.onnx", CONV, WEIGHT)
 
 
-@pytest.mark.parametrize("verb", ["compile", "run", "assign", "explain"])
+@pytest.mark.parametrize("verb", ["compile", "run", "assign", "explain", "report"])
 def test_a_float_network_names_the_command(tilewright, float_network, tmp_path, verb):
     np.savez(tmp_path / "x.npz", x=np.ones((1, 4, 6, 6), np.float32))
-    more = {"compile": ("-o", tmp_path / "net.tw"), "run": ("--inputs", tmp_path / "x.npz")}.get(verb, ())
+    more = {
+        "compile": ("-o", tmp_path / "net.tw"),
+        "run": ("--inputs", tmp_path / "x.npz"),
+        "report": ("-o", tmp_path / "x.html"),
+    }.get(verb, ())
     text = (
         f"0 % of the multiply-accumulates are on the device, as {float_network} is a float network: tilewright "
         f"quantise {float_network} --calibration DATA.npz"
     )
     assert tilewright(verb, float_network, *more).out.splitlines()[-1] == text
-    assert json.loads(tilewright(verb, float_network, *more, "--json").out)["remedy"] == text
+    facts = json.loads(tilewright(verb, float_network, *more, "--json").out)
+    assert facts.get("placement", facts)["remedy"] == text
+    if verb == "report":
+        assert html.escape(text) in (tmp_path / "x.html").read_text()
 
 
 def test_a_program_of_a_float_network_names_the_way(tilewright, float_network, tmp_path):
@@ -62,7 +70,7 @@ def test_a_program_of_a_float_network_names_the_way(tilewright, float_network, t
         (
             PARTLY,
             WEIGHT | SCALE,
-            "net.onnx is quantised in part or dynamically (DequantizeLinear, QuantizeLinear): quantise the float network",
+            "is quantised in part or dynamically (DequantizeLinear, QuantizeLinear): quantise the float network it was",
         ),
         ([("Relu", "x", "y")], {}, "no operator is on the device, as"),
     ],

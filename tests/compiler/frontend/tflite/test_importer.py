@@ -289,9 +289,14 @@ def test_files_of_other_kinds(tmp_path):
         read(tmp_path / "absent.tflite")
     with pytest.raises(FileError, match="is a folder"):
         read(tmp_path)
-    for content in (b"", b"not a model at all", bytes(1000)):
+    texts = {
+        b"": "is an empty file",
+        b"not a model at all": "is a text",
+        bytes(1000): "not a .tflite model: bytes 4 to 7",
+    }
+    for content, text in texts.items():
         (tmp_path / "other.tflite").write_bytes(content)
-        with pytest.raises(FileError, match=r"other\.tflite: not a \.tflite model: bytes 4 to 7 are"):
+        with pytest.raises(FileError, match=rf"other\.tflite: {text}"):
             read(tmp_path / "other.tflite")
 
 
