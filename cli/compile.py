@@ -25,6 +25,7 @@ from .options import (
     choice_options,
     config_option,
     contract_option,
+    input_type_option,
     json_option,
     mapping_option,
     memory_option,
@@ -47,7 +48,9 @@ _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw prog
     "--tokenizer", metavar="FILE.bin", help="With --emit c: add an example that writes a text with these words."
 )
 @config_option()
-@choice_options(contract_option, tiles_option, mapping_option, target_option, memory_option, batch_option)
+@choice_options(
+    contract_option, tiles_option, mapping_option, target_option, memory_option, batch_option, input_type_option
+)
 @click.option("--sign", metavar="KEY", help="Sign X.tw with this SSH key, as X.tw.sig; verify --key checks it.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")
 @json_option

@@ -251,7 +251,7 @@ class Result:
 def compared(
     path: str,
     setup: Setup,
-    read: Callable[[Sequence[Input]], Samples] | None,
+    read: Callable[[Sequence[Sequence[Input]]], Samples] | None,
     labels: np.ndarray | None,
     source: str,
 ) -> Result:
@@ -270,7 +270,7 @@ def compared(
     plain, every = setup.delegate(path, load, every=False), setup.delegate(path, setup.load, every=True)
     reference, mine = _interpreter(path, keep=True), _interpreter(path, plain)
     watched = _interpreter(path, every, keep=True)
-    data = None if read is None else read(_inputs(plain, reference))
+    data = None if read is None else read([_inputs(plain, reference)])
     samples = _random_samples(reference, setup.samples) if data is None else [[*sample.values()] for sample in data]
     outputs, layers, right = Layer("outputs", True), _layers(every), [0, 0]
     if labels is None and data is not None and not _reconstructs(reference):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from ..apps.quantise.samples import Pictures
 from ..boards.credentials import read_token
 from ..boards.pynq_z1.board import Board
 from ..compiler import cost
+from ..compiler.frontend.source import INPUT_TYPES
 from ..hw.errors import UnsupportedError
 from ..hw.foreign import read_regular
 from ..hw.needs import need
@@ -70,6 +71,26 @@ batch_option = click.option(
     show_default=True,
     help="For networks: inputs that a run takes.",
 )
+
+
+def _typed(context: click.Context, option: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """The types by the inputs' names, of the texts NAME=TYPE."""
+    pairs = [value.rpartition("=") for value in values]
+    wrong = next((value for value, (name, _, kind) in zip(values, pairs) if not name or kind not in INPUT_TYPES), None)
+    if wrong is not None:
+        raise click.BadParameter(f"{wrong!r} is not NAME=TYPE, with a type of {', '.join(INPUT_TYPES)}")
+    return {name: kind for name, _, kind in pairs}
+
+
+input_type_option = click.option(
+    "--input-type",
+    "input_types",
+    multiple=True,
+    metavar="NAME=TYPE",
+    callback=_typed,
+    help=f"The type of an input, {', '.join(INPUT_TYPES)}, for files in Deeploy's dialect, which do not say it; may be "
+    "given several times. [as inputs.npz beside the file has it, else int8]",
+)
 scheduler_option = click.option(
     "--scheduler", metavar="tcp://HOST:PORT", help="Work on the workers of this Dask scheduler instead."
 )
@@ -120,7 +141,8 @@ waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: writ
 @dataclass(frozen=True)
 class Choices:
     """Options of compiling a network: rounding contract, database of tiles, file of its channels' compute units,
-    the target FILE.py:NAME, the memory that tiles are chosen for, and how many inputs a run takes. None: the default.
+    the target FILE.py:NAME, the memory that tiles are chosen for, how many inputs a run takes, and the types of inputs
+    by name. None: the default.
     """
 
     contract: str | None = None
@@ -129,6 +151,7 @@ class Choices:
     target: str | None = None
     dram: str | None = None
     batch: int = 1
+    input_types: Mapping[str, str] | None = None
 
 
 NO_CHOICES = Choices()

@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 from ..apps.quantise.samples import Input, Pictures, Samples, check_data, read_samples
+from ..compiler.frontend.source import counted_arrays
 from ..compiler.graph import Graph, reference
 from ..compiler.graph.reference import Saturation, compare, initial_state
 from ..compiler.target.variants import apart, of_images, of_one, together
@@ -31,6 +32,7 @@ from .options import (
     choice_options,
     config_option,
     contract_option,
+    input_type_option,
     json_option,
     mapping_option,
     picture_options,
@@ -57,10 +59,11 @@ SHOWN_LABELS = 20
 
 HELP = f"""Run MODEL, a .tw program or what `compile` takes, once per input of X.npz.
 
-X.npz holds `inputs`, or one array per input tensor under the tensor's name, or `input_0`, `input_1`, ... in the order
-of the network's tensors: for an input of shape (1, C, H, W) one sample of that shape, or several, (N, 1, C, H, W) or
-(N, C, H, W). X.npy is the array of a single input. DIR holds pictures, read in the order of their names as (pixel / 255
-- mean) / std. A line says how data were read where that is not obvious.
+X.npz holds `inputs`, or one array per input tensor under the tensor's name, or `input_0`, `input_1`, ... (or `arr_0`,
+..., as numpy.savez names them) in the order of the network's tensors, or as many arrays as the network has inputs,
+under any other names. For an input of shape (1, C, H, W) an array is one sample of that shape, or several, (N, 1, C, H,
+W) or (N, C, H, W). X.npy is the array of a single input. DIR holds pictures, read in the order of their names as (pixel
+/ 255 - mean) / std. A line says how data were read where that is not obvious.
 
 With --batch, a run takes several samples at once; the last one fills up the last run. A network with state, as
 streaming ones have, keeps it from one input to the next, in their order. If X.npz also holds `outputs`, or arrays
@@ -77,7 +80,7 @@ Y.npz gets `outputs`, or one array per output tensor if there are several.
 @click.option("-o", "--output", metavar="Y.npz", help="The file to write the outputs to.")
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
-@choice_options(contract_option, tiles_option, mapping_option, target_option, batch_option)
+@choice_options(contract_option, tiles_option, mapping_option, target_option, batch_option, input_type_option)
 @click.option("--reset", is_flag=True, help="Start from the initial state with every input, not with the first alone.")
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
 @click.option("--trace", metavar="FILE", help="Write a timeline of the last input's run for ui.perfetto.dev, .json.")
@@ -186,7 +189,7 @@ def samples_for(executable: Executable, path: str, picture: Pictures | None = No
     Raises as `read_samples`.
     """
     entries = [inputs_of(entry) for entry in executable.entries]
-    return read_samples(path, entries[0], picture, entries=entries, others=[t.shape for t in executable.outputs])
+    return read_samples(path, entries, picture, {t.name: t.shape for t in executable.outputs})
 
 
 def inputs_of(tensors: Sequence[Tensor]) -> list[Input]:
@@ -195,11 +198,11 @@ def inputs_of(tensors: Sequence[Tensor]) -> list[Input]:
 
 
 def _by_position(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    """The arrays, under the names of outputs where the file counts these: `output_0`, `output_1`, ..."""
-    counted = {name: f"output_{k}" for k, name in enumerate(names)}
-    if any(name in arrays for name in names) or not all(given in arrays for given in counted.values()):
+    """The arrays, under the names of outputs where the file counts these, as `counted_arrays` says."""
+    if any(name in arrays for name in names):
         return arrays
-    return {**arrays, **{name: arrays[given] for name, given in counted.items()}}
+    counted = counted_arrays(arrays, len(names), "output")
+    return {**arrays, **{name: arrays[key] for name, key in zip(names, counted)}} if counted else arrays
 
 
 def _collect(executable: Executable, results: list[dict], stacked: bool) -> dict[str, np.ndarray]:
@@ -338,7 +341,7 @@ def check_run(
     """
     from ..compiler.network import compile_graph
 
-    graph, chosen = read_graph(model, cfg, choices.contract), read_target(choices.target, cfg)
+    graph, chosen = read_graph(model, cfg, choices), read_target(choices.target, cfg)
     if samples:
         _need_inputs(model, [t.name for t in graph.inputs], samples[0])
     batch = choices.batch

@@ -99,7 +99,7 @@ def _samples(
 ) -> Samples:
     """The samples in `data`, with `labels` in place of its own."""
     if isinstance(data, (str, os.PathLike)):
-        samples = read_samples(os.fspath(data), inputs, pictures)
+        samples = read_samples(os.fspath(data), [inputs], pictures)
     else:
         arrays = data if isinstance(data, Mapping) else {"inputs": np.asarray(data)}
         samples = samples_of({name: np.asarray(array) for name, array in arrays.items()}, inputs, "data", pictures)

@@ -7,12 +7,13 @@ network's inputs, and `Samples.notes` say how it was read; where none fits, the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from ...compiler.frontend.source import counted_arrays
 from ...hw.errors import FileError, InputError, one_line
 from ...hw.foreign import read_npz
 from ...hw.needs import need
@@ -95,28 +96,28 @@ def check_data(path: str) -> None:
 
 def read_samples(
     path: str,
-    inputs: Sequence[Input],
+    entries: Sequence[Sequence[Input]],
     picture: Pictures | None = None,
-    *,
-    entries: Sequence[Sequence[Input]] = (),
-    others: Iterable[tuple[int, ...]] = (),
+    outputs: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Samples:
-    """The samples of the file or folder `path` for a network with these inputs.
+    """The samples of the file or folder `path` for the inputs of a network.
 
-    `picture` is for pictures and for pixels (uint8) of a float input. A program with several `entries` gets the inputs
-    of the one whose names the file has. Arrays that cannot be inputs, and have none of the shapes `others`, with or
-    without an axis of samples, are not unpacked. Raises `FileError` and `InputError`.
+    A program with several `entries` gets the inputs of the one whose names the file has; a network has one. `picture`
+    is for pictures and for pixels (uint8) of a float input. Arrays that cannot be inputs, and have no name or shape of
+    one of the `outputs`, with or without an axis of samples, are not unpacked. Raises `FileError` and `InputError`.
     """
     check_data(path)
     if Path(path).is_dir() or recognise(path) in PICTURES:
-        return _of_pictures(Path(path), inputs, picture or Pictures())
-    every, shapes = [*inputs, *(each for entry in entries for each in entry)], {*others}
+        return _of_pictures(Path(path), entries[0], picture or Pictures())
+    results = outputs or {}
+    shapes = {*results.values()}
 
     def needed(name: str, shape: tuple[int, ...]) -> bool:
-        return name == _LABELS or bool({shape, shape[1:]} & shapes) or any(_reading(shape, each) for each in every)
+        wanted = name == _LABELS or bool({shape, shape[1:]} & shapes)
+        return wanted or any(_reading(shape, each) for entry in entries for each in entry)
 
     arrays = _arrays(path, needed)
-    return samples_of(arrays, _entry(arrays, entries, path) or inputs, path, picture)
+    return samples_of(arrays, _entry(arrays, entries, path), path, picture, [*results])
 
 
 def _arrays(path: str, needed: Callable[[str, tuple[int, ...]], bool]) -> dict[str, np.ndarray]:
@@ -136,28 +137,36 @@ def _arrays(path: str, needed: Callable[[str, tuple[int, ...]], bool]) -> dict[s
 def _entry(arrays: Mapping[str, np.ndarray], entries: Sequence[Sequence[Input]], source: str) -> Sequence[Input]:
     """The inputs of the entry that the names of the arrays belong to; arrays that are counted belong to the first."""
     held = [entry for entry in entries if all(each.name in arrays for each in entry)]
-    if len(entries) < 2 or len(held) == 1:
-        return held[0] if held else ()
-    if not any(each.name in arrays for each in entries[0]) and "input_0" in arrays:
-        return entries[0]
+    if len(held) == 1:
+        return held[0]
+    first = entries[0]
+    counted = counted_arrays(arrays, len(first), "input") and not any(each.name in arrays for each in first)
+    if len(entries) == 1 or counted:
+        return first
     wanted = "; or ".join(", ".join(f"`{each.name}`" for each in entry) for entry in entries)
     raise InputError(f"{source}: holds {', '.join(arrays) or 'nothing'}, expected one of {wanted}")
 
 
 def samples_of(
-    arrays: Mapping[str, np.ndarray], inputs: Sequence[Input], source: str, picture: Pictures | None = None
+    arrays: Mapping[str, np.ndarray],
+    inputs: Sequence[Input],
+    source: str,
+    picture: Pictures | None = None,
+    outputs: Collection[str] = (),
 ) -> Samples:
-    """The samples in `arrays`, by the names of inputs, `inputs`, `input_0`, ..., or, for one input, the only array.
+    """The samples in `arrays`, which have the names of inputs, or which `_keys` finds; `outputs` are other names.
 
     Raises `InputError` for arrays that do not fit the inputs, and for different numbers of samples.
     """
     notes: list[str] = []
     stacked, single = dict[str, np.ndarray](), True
-    for k, each in enumerate(inputs):
-        array = _named(arrays, each, k, inputs, source, notes)
+    for each, key in zip(inputs, _keys(arrays, inputs, source, outputs)):
+        array = arrays[key]
         reading = _reading(array.shape, each)
         if reading is None:
             raise InputError(f"{source}: input {each.name!r} has shape {array.shape}; give {_shapes(each)}")
+        if key not in (each.name, "inputs") and not key.startswith("input_"):
+            notes.append(f"the array {key!r} is read as the input {each.name!r}")
         if reading.note:
             notes.append(f"{each.name!r}: {array.shape} is read as {reading.note}")
         stacked[each.name] = _converted(reading.of(array), each, source, picture, notes)
@@ -166,23 +175,32 @@ def samples_of(
     if len(set(counts.values())) != 1 or 0 in counts.values():
         held = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise InputError(f"{source}: inputs hold samples: {held}; they need equal numbers, at least 1")
-    return Samples(
-        next(iter(counts.values())), stacked, labels=arrays.get(_LABELS), notes=notes, single=single, file=arrays
-    )
+    count, labels = next(iter(counts.values())), arrays.get(_LABELS)
+    return Samples(count, stacked, inputs=inputs, labels=labels, notes=notes, single=single, file=arrays)
 
 
-def _named(
-    arrays: Mapping[str, np.ndarray], wanted: Input, k: int, inputs: Sequence[Input], source: str, notes: list[str]
-) -> np.ndarray:
-    for name in (wanted.name, f"input_{k}", *(["inputs"] if len(inputs) == 1 else [])):
-        if name in arrays:
-            return arrays[name]
-    others = [name for name in arrays if name not in (_LABELS, "outputs") and not re.fullmatch(r"output_\d+", name)]
-    if len(inputs) == 1 and len(others) == 1 and _reading(arrays[others[0]].shape, wanted):
-        notes.append(f"the array {others[0]!r} is read as the input {wanted.name!r}")
-        return arrays[others[0]]
-    names = ", ".join(f"`{each.name}`" for each in inputs)
-    expected = f"`inputs` or {names}" if len(inputs) == 1 else names
+def _keys(
+    arrays: Mapping[str, np.ndarray], inputs: Sequence[Input], source: str, outputs: Collection[str]
+) -> list[str]:
+    """The names under which the arrays of the inputs are in a file.
+
+    They are those of the inputs, for a single one `inputs`, or counted (`counted_arrays`), or any, where as many arrays
+    as inputs have no name with another meaning and fit them in their order.
+    """
+    names = [each.name for each in inputs]
+    if all(name in arrays for name in names):
+        return names
+    if len(inputs) == 1 and "inputs" in arrays:
+        return ["inputs"]
+    if not any(name in arrays for name in names):
+        if counted := counted_arrays(arrays, len(inputs), "input"):
+            return counted
+        meant = {_LABELS, "outputs", *outputs}
+        others = [name for name in arrays if name not in meant and not re.fullmatch(r"output_\d+", name)]
+        if len(others) == len(inputs) and all(_reading(arrays[k].shape, each) for k, each in zip(others, inputs)):
+            return others
+    expected = ", ".join(f"`{name}`" for name in names)
+    expected = f"`inputs` or {expected}" if len(inputs) == 1 else expected
     raise InputError(f"{source}: holds {', '.join(arrays) or 'nothing'}, expected {expected}")
 
 

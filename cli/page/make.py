@@ -37,6 +37,7 @@ from ..options import (
     contract_option,
     device_option,
     dram_option,
+    input_type_option,
     json_option,
     mapping_option,
     target_option,
@@ -77,7 +78,7 @@ the differences from an earlier report, what --json printed then. Every number i
 @click.option("-o", "--output", "path", metavar="X.html", help="The page to write.")
 @device_option("timing")
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
-@choice_options(contract_option, mapping_option, target_option, dram_option)
+@choice_options(contract_option, mapping_option, target_option, dram_option, input_type_option)
 @click.option("--inputs", metavar="X.npz", help="Take the first inputs of this file, as of `run`, not random ones.")
 @click.option("--compare", metavar="A.json", help="Show the differences from this earlier report.")
 @json_option
@@ -196,7 +197,7 @@ def _open(model: str | Path | Executable, config: str | Config | None, choices: 
     from ...compiler.mapping import ChannelMapping, regroup
     from ...compiler.network import compile_for
 
-    graph = read_graph(source, cfg, choices.contract)
+    graph = read_graph(source, cfg, choices)
     if choices.mapping is not None:
         graph = regroup(graph, ChannelMapping.of(choices.mapping), cfg)
     dram = None if choices.dram is None else load_dram(choices.dram)

@@ -8,7 +8,7 @@ assume `import numpy as np` and run in the root of the repository.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ _NETWORKS_ALONE = {
     "mapping": ", whose layers it names; a schedule or a program has none",
     "batch": "; a schedule or a program takes what its tensors hold",
     "target": ", whose operators it assigns; a schedule or a program has none",
+    "input_types": " in Deeploy's dialect, whose files do not say them; a graph, a schedule or a program has them",
 }
 
 
@@ -79,6 +80,7 @@ def compile(
     dram: Dram | str | None = None,
     batch: int = 1,
     target: Target | None = None,
+    input_types: Mapping[str, str] | None = None,
 ) -> Executable:
     """Compile `model` for a configuration, to an executable.
 
@@ -89,7 +91,8 @@ def compile(
     of a file, what it holds, or a `ChannelMapping` (docs/mapping.md). `dram` is the memory of a network's program, or a
     text as `--dram` takes it: tiles are chosen for it; by default it is `zynq_hp`. With `batch` a network's program
     takes so many inputs in a run, one behind the other in the first dimension of its tensors. `target` has other
-    modules or kernels than the configuration's (docs/targets.md, docs/kernels.md).
+    modules or kernels than the configuration's (docs/targets.md, docs/kernels.md). `input_types` are those of inputs of
+    a file in Deeploy's dialect, by name (docs/networks.md).
 
     >>> import tilewright as tw
     >>> tw.compile("examples/digits/digits.onnx", "tiny")
@@ -99,14 +102,15 @@ def compile(
 
     Raises `FileError` for a path that is no network, `InputError` for a mapping that does not fit or a batch below 1,
     `UnsupportedError` for operators that nothing can run, for a network whose inputs cannot be together, and for a
-    mapping or a batch without a network, `CapacityError` for a batch that no memory holds, otherwise as `build`.
+    mapping, a batch or types of inputs without such a network, `CapacityError` for a batch that no memory holds,
+    otherwise as `build`.
     """
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.launch import Launch
     from tilewright.runtime.program import Program
 
     if isinstance(model, (Program, Launch)):
-        _check_alone(mapping=mapping, batch=batch, target=target)
+        _check_alone(mapping=mapping, batch=batch, target=target, input_types=input_types)
         return Executable.from_launch(model.finish() if isinstance(model, Program) else model)
     from tilewright.compiler import api, graph, network
     from tilewright.compiler.target.variants import of_images
@@ -115,12 +119,14 @@ def compile(
 
     memory = None if dram is None else load_dram(dram)
     if isinstance(model, graph.Graph):
+        _check_alone(input_types=input_types)
         several = of_images(model, batch)
         cfg = load_config(config)
         return network.compile_graph(several, cfg, contract, mapping=mapping, dram=memory, target=target)
     if hasattr(model, "__fspath__") or isinstance(model, str):
-        return network.compile_model(model, config, contract, mapping=mapping, dram=memory, batch=batch, target=target)
-    _check_alone(mapping=mapping, batch=batch, target=target)
+        facts: dict[str, Any] = {"mapping": mapping, "dram": memory, "batch": batch, "target": target}
+        return network.compile_model(model, config, contract, **facts, input_types=input_types)
+    _check_alone(mapping=mapping, batch=batch, target=target, input_types=input_types)
     return Executable.from_launch(api.build(model, config).finish())
 
 

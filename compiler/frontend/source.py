@@ -9,14 +9,14 @@ import hashlib
 import io
 import math
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...hw.errors import FileError, UnsupportedError
+from ...hw.errors import FileError, InputError, UnsupportedError
 from ...hw.foreign import default_limit, open_regular, read_npz, read_regular, whole_number
 from ...runtime.formats import ARRAYS, ONNX, PT2, TFLITE, check_format, recognise
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SINGLE = "single"  # rounding contract of networks of QuantizeLinear and DequantizeLinear: as onnxruntime's
 _MOST_DIMS = 64  # as numpy
 _MOST_BYTES = (1 << 31) - 1  # of an .onnx or .tflite file: protobuf and flatbuffers hold no more
+INPUT_TYPES = ("int8", "uint8", "int32", "float32")  # of inputs of files in Deeploy's dialect
 SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin", ".npz")
 _SUFFIX_OF = {TFLITE: ".tflite", ONNX: ".onnx", PT2: ".pt2", ARRAYS: ".npz"}  # of formats known by their content
 _NETWORK = f"a network, {', '.join(SUFFIXES)}"
@@ -36,14 +37,13 @@ _NETWORK = f"a network, {', '.join(SUFFIXES)}"
 class Source:
     """The file at `path`: its `content`, and `parts`, the data of an ONNX file's tensors that other files hold.
 
-    `types` are the types of the arrays `input_0`, `input_1`, ... in an `inputs.npz` beside an ONNX file of Deeploy's:
-    the narrowest of int8, uint8, int32 and float32 that holds the values. The file itself does not say them.
+    `types` are the types of an ONNX file's inputs, by name, where the file does not say them: in Deeploy's dialect.
     """
 
     path: Path
     content: bytes
     parts: tuple[bytes, ...] = ()
-    types: tuple[str, ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -59,7 +59,7 @@ class Source:
     def digest(self) -> bytes:
         """A digest of everything that an importer sees, the name of the network included."""
         total = hashlib.sha256()
-        types = [name.encode() for name in self.types]
+        types = [f"{name} {kind}".encode() for name, kind in sorted(self.types.items())]
         for piece in (self.path.name.encode(errors="surrogateescape"), self.content, *self.parts, *types):
             total.update(hashlib.sha256(piece).digest())
         return total.digest()
@@ -69,23 +69,27 @@ class Source:
         return _whole(_parse(self.path, self.content), self.parts)
 
 
-def read_source(path: str | Path) -> Source:
+def read_source(path: str | Path, input_types: Mapping[str, str] | None = None) -> Source:
     """Read the network at `path`, and the files that hold data of its tensors.
 
-    Where an ONNX file may be in Deeploy's dialect, the types of its inputs are read, too. Raises `FileError` where a
-    file cannot be read, is damaged or too large.
+    Where an ONNX file may be in Deeploy's dialect, `input_types` gives the types of inputs by name; those of the others
+    are taken from inputs.npz beside the file. Raises `FileError` where a file cannot be read, is damaged or too large,
+    `InputError` for the type of an input that there is not, and `UnsupportedError` for types of other files' inputs.
     """
     path = Path(path)
     check_kind(path)
     kind = kind_of(path)
     content = read_regular(path, "a network", None if kind in (".bin", ".npz") else min(_MOST_BYTES, default_limit()))
-    if kind != ".onnx":
-        return Source(path, content)
-
-    model = _parse(path, content)
-    parts = _parts(path, model)
-    types = _types(path, model) if in_dialect(_whole(model, parts), None) else ()
-    return Source(path, content, parts, types)
+    source, model = Source(path, content), None
+    if kind == ".onnx":
+        model = _parse(path, content)
+        source = replace(source, parts=_parts(path, model))
+        model = _whole(model, source.parts)
+    if model is not None and in_dialect(model, None):
+        return replace(source, types=_types(path, model) | _checked_types(path, model, input_types or {}))
+    for name, given in (input_types or {}).items():
+        raise UnsupportedError(f"{path}: the type {given} for input {name!r} is not needed: the file has it; drop it")
+    return source
 
 
 def _whole(model: ModelProto, parts: Sequence[bytes]) -> ModelProto:
@@ -97,21 +101,61 @@ def _whole(model: ModelProto, parts: Sequence[bytes]) -> ModelProto:
     return model
 
 
-def _types(path: Path, model: ModelProto) -> tuple[str, ...]:
-    """Types of `input_0`, `input_1`, ... in inputs.npz; empty unless it holds just these, as large as inputs."""
-    sizes = {
-        _elements([max(1, d.dim_value) for d in value.type.tensor_type.shape.dim], f"{path}: input {value.name!r}")
-        for value in model.graph.input
-    }
+def _inputs(model: ModelProto) -> dict[str, tuple[int, ...]]:
+    """The shapes of the inputs that are no constants, by name; an open batch is 1."""
+    constants = {i.name for i in model.graph.initializer}
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in model.graph.input}
+    return {name: (*(max(1, n) for n in s[:1]), *s[1:]) for name, s in shapes.items() if name not in constants}
 
-    def fits(_: str, shape: tuple[int, ...]) -> bool:
-        return math.prod(shape) in sizes or math.prod(shape[1:]) in sizes
 
+def _checked_types(path: Path, model: ModelProto, types: Mapping[str, str]) -> dict[str, str]:
+    """The types that the user gives. Raises `InputError`."""
+    for name, given in types.items():
+        if name not in (known := _inputs(model)):
+            raise InputError(f"{path}: has no input {name!r} that could be {given}; its inputs are {', '.join(known)}")
+        if given not in INPUT_TYPES:
+            raise InputError(
+                f"{path}: input {name!r} cannot be {given}; its type must be one of {', '.join(INPUT_TYPES)}"
+            )
+    return dict(types)
+
+
+def counted_arrays(held: Collection[str], count: int, kind: str) -> list[str]:
+    """The names in `held` of a file's first `count` arrays of a `kind`, input or output; empty where it counts none.
+
+    They are `input_0`, `input_1`, ..., and for inputs `arr_0`, `arr_1`, ..., as numpy.savez names them, or `_0`, ....
+    """
+    starts = ("input_", "arr_", "_") if kind == "input" else (f"{kind}_",)
+    counted = ([f"{start}{k}" for k in range(count)] for start in starts)
+    return next((names for names in counted if {*names} <= {*held}), [])
+
+
+def _types(path: Path, model: ModelProto) -> dict[str, str]:
+    """The types of the inputs by the arrays of inputs.npz: the narrowest of `INPUT_TYPES` that holds the values.
+
+    The arrays have the names of the inputs, are counted (then arrays of the file's weights may follow), or are as many
+    as the inputs, and in their order. Empty inputs may be left out. Where the model alone does not show that it is in
+    the dialect, only counted arrays do: `input_0`, ... by their values, others by their types.
+    """
+    sizes = {name: _elements(shape, f"{path}: input {name!r}") for name, shape in _inputs(model).items()}
     beside = path.with_name("inputs.npz")
-    arrays = read_npz(beside, needed=fits) if beside.is_file() else {}
-    names = [f"input_{k}" for k in range(len(arrays))]
-    known = all(name in arrays and fits(name, arrays[name].shape) for name in names)
-    return tuple(_type(arrays[name]) for name in names) if known else ()
+    if not beside.is_file():
+        return {}
+
+    def fits(size: int, shape: tuple[int, ...]) -> bool:
+        return size in (math.prod(shape), math.prod(shape[1:]))
+
+    arrays = read_npz(beside, needed=lambda _, shape: any(fits(size, shape) for size in sizes.values()))
+    for names in ([*sizes], [name for name, size in sizes.items() if size]):
+        counted = counted_arrays(arrays, len(names), "input")
+        for keys in (names, counted, [*arrays]):
+            given = [arrays[key] for key in keys if key in arrays]
+            if len(given) != len(names) or not all(fits(sizes[k], a.shape) for k, a in zip(names, given)):
+                continue
+            integers = "input_0" in counted or all(array.dtype.kind in "iu" for array in given)
+            if (keys is counted and integers) or in_dialect(model, {}):
+                return {name: _type(array) for name, array in zip(names, given)}
+    return {}
 
 
 def _type(array: np.ndarray) -> str:
@@ -236,7 +280,8 @@ def _elements(dims: Sequence[int], what: str) -> int:
     return math.prod(dims)
 
 
-DOMAINS = ("", "ai.onnx", "PACTOps")  # whose operators are known by name alone; PACTOps is Deeploy's
+# whose operators are known by name alone; Deeploy's exporters write the last two
+DOMAINS = ("", "ai.onnx", "PACTOps", "ai.onnx.contrib")
 # Deeploy's own operators; their results, except means, have the shape of their first input
 DEEPLOY = ("DebugPrint", "ITAMax", "ITAPartialMax", "IntegerDiv", "IntegerMean", "RequantShift", "TrueIntegerDiv")
 DEEPLOY += ("iGELU", "iHardswish", "iLayerNorm", "iNoNorm", "iRMSNorm", "iSoftmax")
@@ -248,16 +293,16 @@ _ON_INTEGERS = (*_LAYERS, "Add", "Concat", "Constant", "Flatten", "Gather", "Ide
 _ON_INTEGERS += ("ReduceMean", "ReduceSum", "Reshape", "Slice", "Split", "Squeeze", "Sub", "Transpose", "Unsqueeze")
 
 
-def in_dialect(model: ModelProto, types: Sequence[str] | None) -> bool:
+def in_dialect(model: ModelProto, types: Mapping[str, str] | None) -> bool:
     """True for a model in Deeploy's dialect: with its operators, or with layers of integers in float32.
 
-    `types` are the known types of the inputs; with None the answer is whether some types could make it one.
+    `types` are the known types of the inputs, by name; with None the answer is whether some types could make it one.
     """
     nodes = model.graph.node
     return any(node.domain in DOMAINS and node.op_type in DEEPLOY for node in nodes) or _of_integers(model, types)
 
 
-def _of_integers(model: ModelProto, types: Sequence[str] | None) -> bool:
+def _of_integers(model: ModelProto, types: Mapping[str, str] | None) -> bool:
     """True if all layers have weights of whole numbers in float32, and all else keeps whole numbers.
 
     If there is no layer, the inputs must be known as integers.
@@ -277,5 +322,5 @@ def _of_integers(model: ModelProto, types: Sequence[str] | None) -> bool:
     except Exception:  # of many kinds: a damaged file, which is refused later
         return False
     largest = [np.abs(a).max() for a in arrays if a.size and a.dtype == np.float32 and (a == np.rint(a)).all()]
-    known = types is None or (len(types) == len(inputs) and "float32" not in types and bool(types))
+    known = types is None or (bool(inputs) and all(types.get(v.name, "float32") != "float32" for v in inputs))
     return len(largest) == len(arrays) and (max(largest, default=0) > 1 or known)

@@ -8,7 +8,7 @@ translates an operator, deeploy_requantise.py a RequantShift with the operator b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -109,16 +109,16 @@ FORMS: dict[str, Rewrite] = {
 }
 
 
+# types of inputs that a file states; most state float32, whatever the values are
+_STATED: dict[int, str] = {TensorProto.UINT8: "uint8", TensorProto.INT32: "int32"}
+
+
 class DeeployImporter(Tensors):
     """Walks the nodes of a model in order."""
 
-    def __init__(self, model: ModelProto, types: Sequence[str] = ()):
+    def __init__(self, model: ModelProto, types: Mapping[str, str]):
         super().__init__(Reader(model, FORMS, untyped=True), [v.name for v in model.graph.output])
-        self.model = model
-        names = [v.name for v in model.graph.input if v.name not in self.reader.constants]
-        whole = [name for name in names if 0 not in self.reader.shapes[name]]
-        counted = names if len(types) == len(names) else whole
-        self._types = dict(zip(counted, types)) if len(types) == len(counted) else {}  # of inputs, where they are known
+        self.model, self._types = model, types
 
     def graph(self, name: str) -> g.Graph | None:
         """The whole model; None if there are problems."""
@@ -134,7 +134,7 @@ class DeeployImporter(Tensors):
             self.values[name] = Fixed(shape, np.zeros(shape, np.float32))
             return
         self.tensors.add(name)
-        kind = self._types.get(name, "int8")
+        kind = self._types.get(name) or _STATED.get(self.reader.types[name], "int8")
         if kind == "uint8":
             self.inputs.append(g.Tensor(name, shape, kind))
             t = g.Tensor("", shape, zero_point=UNSIGNED)

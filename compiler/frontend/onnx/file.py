@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ def checked(source: Source) -> ModelProto:
     """
     path, model = source.path, source.onnx()
     _check_texts(path, model)
+    _sort_nodes(path, model)
     own = [n for n in model.graph.node if n.domain in DOMAINS]
     unknown = [n for n in own if not onnx.defs.has(n.op_type) and n.op_type not in DEEPLOY]
     if unknown:
@@ -67,6 +69,27 @@ def _check_texts(path: Path, model: ModelProto) -> None:
     wrong = [text for text in texts if isinstance(text, bytes)]
     if wrong:
         raise FileError(f"{path}: not an ONNX model, or damaged (name {wrong[0]!r:.60} is no UTF-8)")
+
+
+def _sort_nodes(path: Path, model: ModelProto) -> None:
+    """Nodes behind those whose results they read, as onnxruntime has them; the file's order where it is one already.
+
+    Raises `FileError` for a cycle.
+    """
+    nodes = list(model.graph.node)
+    producers = {name: k for k, node in enumerate(nodes) for name in node.output if name}
+    before = {k: {producers[name] for name in node.input if name in producers} for k, node in enumerate(nodes)}
+    if all(earlier < k for k, found in before.items() for earlier in found):
+        return
+    try:
+        order = [*TopologicalSorter(before).static_order()]
+    except CycleError as exc:
+        node = nodes[exc.args[1][0]]
+        raise FileError(
+            f"{path}: damaged: {node.op_type} {node.name!r} reads a value that depends on its own"
+        ) from None
+    del model.graph.node[:]
+    model.graph.node.extend(nodes[k] for k in order)
 
 
 def _check_tensors(path: Path, model: ModelProto) -> None:

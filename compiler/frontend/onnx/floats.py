@@ -56,7 +56,7 @@ def _made(imp: Floats, value: Value, wanted: str) -> g.Tensor:
 
 
 def _y(value: Expr) -> g.Tensor:
-    return g.Tensor("", value.shape, "float32")
+    return g.Tensor("", value.shape or (1,), "float32")
 
 
 def _operands(imp: Floats, value: Expr) -> tuple[g.Tensor, ...]:

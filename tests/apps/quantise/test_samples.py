@@ -112,8 +112,11 @@ def test_names_of_arrays():
     ):
         with pytest.raises(InputError, match=text):
             samples_of(arrays, one, "x.npz")
-    with pytest.raises(InputError, match="holds x, expected `x`, `y`"):
-        samples_of({"x": x}, two, "x.npz")
+    for held in (("arr_0", "arr_1"), ("_0", "_1"), ("b", "c")):
+        assert [*samples_of(dict(zip(held, (x, y))), two, "x.npz")[3]] == ["x", "y"]
+    for arrays in ({"x": x}, {"z": x, "y": y}, {"b": y, "c": x}, {"b": x, "c": y, "d": y}, {"labels": x, "d": y}):
+        with pytest.raises(InputError, match="expected `x`, `y`"):
+            samples_of(arrays, two, "x.npz", outputs=["z"])
     with pytest.raises(InputError, match="inputs hold samples: x 4, y 1; they need equal numbers"):
         samples_of({"x": x, "y": y[0]}, two, "x.npz")
 
@@ -123,7 +126,7 @@ def test_the_names_of_a_file_choose_the_entry(tmp_path):
 
     def names(*held):
         np.savez(tmp_path / "x.npz", **{name: np.ones(1, np.float32) for name in held})
-        return "".join(read_samples(str(tmp_path / "x.npz"), entries[0], entries=entries)[0])
+        return "".join(read_samples(str(tmp_path / "x.npz"), entries)[0])
 
     assert [names(*held) for held in ("px", "qx", ("input_0", "input_1"))] == ["px", "qx", "px"]
     for held in ("pqx", "x", ""):
@@ -145,14 +148,14 @@ def pictures(tmp_path):
 def test_pictures(pictures, shape):
     folder, pixels = pictures
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
-    samples = read_samples(str(folder), [Input("x", shape, F4)], Pictures(mean, std))
+    samples = read_samples(str(folder), [[Input("x", shape, F4)]], Pictures(mean, std))
     expected = (pixels / 255 - np.array(mean)) / np.array(std)
     expected = expected.transpose(0, 3, 1, 2) if shape == NCHW else expected
     np.testing.assert_allclose(np.concatenate([sample["x"] for sample in samples]), expected, rtol=1e-5, atol=1e-6)
     assert samples.notes[1] == "pixels are read as (pixel / 255 - 0.4, 0.5, 0.6) / 0.2, 0.3, 0.4"
     arrays = samples_of({"x": pixels}, [Input("x", shape, F4)], "x.npz", Pictures(mean, std))
     np.testing.assert_allclose(arrays[1]["x"], samples[1]["x"], rtol=1e-6, atol=1e-7)
-    one = read_samples(str(folder / "2.png"), [Input("x", shape, np.dtype(np.uint8))])
+    one = read_samples(str(folder / "2.png"), [[Input("x", shape, np.dtype(np.uint8))]])
     np.testing.assert_array_equal(one[0]["x"][0], pixels[2].transpose(2, 0, 1) if shape == NCHW else pixels[2])
     assert one.single and not samples.single
 
@@ -161,22 +164,22 @@ def test_pictures_of_another_size_are_refused_or_resized(pictures):
     folder, _ = pictures
     wanted = [Input("x", (1, 3, 8, 8), F4)]
     with pytest.raises(InputError, match=r"0.png: is 6 x 4 pixels, the network takes 8 x 8; add --resize"):
-        read_samples(str(folder), wanted)[0]
-    assert read_samples(str(folder), wanted, Pictures(resize=True))[0]["x"].shape == (1, 3, 8, 8)
-    assert read_samples(str(folder), [Input("x", (1, 3, None, None), F4)])[0]["x"].shape == (1, 3, 4, 6)
+        read_samples(str(folder), [wanted])[0]
+    assert read_samples(str(folder), [wanted], Pictures(resize=True))[0]["x"].shape == (1, 3, 8, 8)
+    assert read_samples(str(folder), [[Input("x", (1, 3, None, None), F4)]])[0]["x"].shape == (1, 3, 4, 6)
 
 
 def test_what_is_no_data_is_named(pictures, tmp_path):
     folder, _ = pictures
     (folder / "0.png").write_bytes((folder / "0.png").read_bytes()[:60])
     with pytest.raises(FileError, match=r"0.png: not a picture, or damaged"):
-        read_samples(str(folder), [Input("x", NCHW, F4)])[0]
+        read_samples(str(folder), [[Input("x", NCHW, F4)]])[0]
     with pytest.raises(InputError, match=r"pictures are for a network with one input of shape \(1, C, H, W\)"):
-        read_samples(str(folder), [Input("x", (1, 10), F4)])
+        read_samples(str(folder), [[Input("x", (1, 10), F4)]])
     with pytest.raises(InputError, match="1.png: input 'x' has uint8 values .* the network takes int8"):
-        read_samples(str(folder), [Input("x", NCHW, np.dtype(np.int8))])[1]
+        read_samples(str(folder), [[Input("x", NCHW, np.dtype(np.int8))]])[1]
     with pytest.raises(InputError, match="--mean: 2 numbers; input 'x' has 3 channels"):
-        read_samples(str(folder), [Input("x", NCHW, F4)], Pictures((0.1, 0.2)))[1]
+        read_samples(str(folder), [[Input("x", NCHW, F4)]], Pictures((0.1, 0.2)))[1]
     (tmp_path / "cut.npy").write_bytes(b"\x93NUMPY\x01\x00")
     (tmp_path / "none").mkdir()
     (tmp_path / "net.gguf").write_bytes(b"GGUF" + bytes(60))

@@ -9,10 +9,11 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.frontend.onnx import import_onnx
+from tilewright.compiler.frontend.source import read_source
 from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import load_config
-from tilewright.hw.errors import FileError, UnsupportedError
+from tilewright.hw.errors import FileError, InputError, UnsupportedError
 from tilewright.hw.rounding import CONTRACTS
 from tilewright.runtime.loader import run
 
@@ -475,6 +476,60 @@ def test_inputs_have_the_type_that_those_beside_the_file_need(net):
     np.savez(net.folder / "inputs.npz", input_0=images, input_1=wide)
     graph = net.check()
     assert [t.dtype for t in graph.inputs] == ["uint8", "int32"] and isinstance(graph.ops[1], g.QConv2d)
+
+
+@pytest.mark.parametrize(
+    "names", [("x0", "x1"), ("arr_0", "arr_1", "arr_2"), ("_0", "_1"), ("image", "row")], ids=lambda names: names[0]
+)
+def test_arrays_beside_the_file_are_in_the_order_of_its_inputs(net, names):
+    """They may be of any type, and the weights may be among them."""
+    images, wide = net.rng.integers(0, 256, (1, 3, 6, 6)), net.rng.integers(-(10**6), 10**6, (1, 5))
+    (a, _), (b, _), w = net.x(array=images), net.x(array=wide), net.int8(4, 3, 3, 3)
+    net.expect(net.node("Conv", a, net.const(w)), convolved(images, w, 1, 0), 9)
+    net.expect(b, wide, 7)
+    np.savez(net.folder / "inputs.npz", **dict(zip(names, (images.astype(np.float64), wide, w))))
+    assert [t.dtype for t in net.check().inputs] == ["uint8", "int32"]
+
+
+def test_types_of_inputs_that_the_user_or_the_file_says(net):
+    images = net.rng.integers(0, 256, (1, 3, 6, 6))
+    (a, _), (b, _) = net.x(array=images), net.x(array=images)
+    net.inputs[1].type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    net.expect(net.node("Add", a, b), images + images, 9)
+    np.savez(net.folder / "inputs.npz", input_0=images, input_1=images)
+    assert [t.dtype for t in net.check().inputs] == ["uint8", "uint8"]
+    (net.folder / "inputs.npz").unlink()
+    assert [t.dtype for t in net.graph().inputs] == ["int8", "uint8"]
+    source = read_source(net.save(), {"x0": "int32"})
+    assert [t.dtype for t in import_onnx(source).inputs] == ["int32", "uint8"]
+    assert len({source.digest, read_source(source.path).digest}) == 2
+    for types, text in (
+        ({"z": "int8"}, "has no input 'z' that could be int8; its inputs are x0, x1"),
+        (
+            {"x0": "int4"},
+            "input 'x0' cannot be int4; its type must be one of int8, uint8, int32, float32",
+        ),
+    ):
+        with pytest.raises(InputError, match=text):
+            read_source(source.path, types)
+
+
+def test_a_sum_alone_is_in_the_dialect_where_the_user_says_that_it_is_of_integers(net, qdq):
+    net.output(net.node("Add", net.input(1, 5), net.input(1, 5)))
+    path = net.save()
+    for types, dtype in ({}, "float32"), ({"x0": "int8"}, "float32"), ({"x0": "int8", "x1": "uint8"}, "int32"):
+        assert import_onnx(read_source(path, types)).outputs[0].dtype == dtype
+    with pytest.raises(UnsupportedError, match="the type int8 for input 'x' is not needed: the file has it; drop it"):
+        read_source(qdq().dense(), {"x": "int8"})
+
+
+def test_operators_of_another_domain_of_deeploys(net):
+    (a, x), w = net.x(2, 3, 8), net.int8(8, 4)
+    product = net.node("MatMul", a, net.const(w))
+    numbers = {"div": 1 << 10, "n_levels_out": 256, "signed": 1}
+    net.output(net.node("RequantShift", product, net.const([700]), net.const([0]), **numbers, domain="ai.onnx.contrib"))
+    net.wanted.append(net.shifted(x @ w, 700, 0, 10))
+    net.check(g.Reshape, g.QDense, g.Reshape)
 
 
 def test_files_without_operators_of_the_dialect_are_in_it_where_their_inputs_are_integers(net):

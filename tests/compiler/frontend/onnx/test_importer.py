@@ -354,3 +354,15 @@ def test_reductions_have_shapes_of_their_own(m, keep):
     m.output(m.node("ReduceMean", m.input("x", [2, 3, 4]), axes=[-1, 0], keepdims=keep))
     reader = read(m)
     assert reader.shapes[reader.nodes[0].outputs[0]] == ((1, 3, 1) if keep else (3,))
+
+
+def test_nodes_stand_in_any_order_but_a_cycle(m, onnxruntime_outputs):
+    x = m.input("x", [2, 3])
+    m.output(m.node("Relu", m.node("Neg", m.node("Abs", m.node("Sub", x, m.const(np.float32(0.5)))))))
+    m.nodes.reverse()
+    path, values = m.save(), {"x": m.rng.normal(size=(2, 3)).astype(np.float32)}
+    found, wanted = reference.run(import_onnx(path), values)[0], onnxruntime_outputs(path, values)
+    np.testing.assert_array_equal([*found.values()], [*wanted.values()])
+    m.nodes[-1].input[0] = m.nodes[1].output[0]
+    with pytest.raises(FileError, match="damaged: (Sub|Abs|Neg) .* reads a value that depends on its own"):
+        import_onnx(m.save())
