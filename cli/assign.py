@@ -28,6 +28,7 @@ from .options import (
     json_option,
     mapping_option,
     memory_option,
+    shape_option,
     target_option,
 )
 from .programs import check_output, read_graph, read_target
@@ -62,7 +63,7 @@ UNIT_COLUMNS = {
 @click.argument("model", required=False)
 @click.option("--passes", is_flag=True, help="List what rewrites a network for each module before it is assigned.")
 @config_option()
-@choice_options(mapping_option, memory_option, target_option, input_type_option)
+@choice_options(mapping_option, memory_option, target_option, input_type_option, shape_option)
 @click.option("--min-cost", metavar="FILE", help="Write the mapping with the least predicted time, and use it.")
 @json_option
 def command(

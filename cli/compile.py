@@ -29,6 +29,7 @@ from .options import (
     json_option,
     mapping_option,
     memory_option,
+    shape_option,
     target_option,
     tiles_option,
 )
@@ -49,7 +50,14 @@ _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw prog
 )
 @config_option()
 @choice_options(
-    contract_option, tiles_option, mapping_option, target_option, memory_option, batch_option, input_type_option
+    contract_option,
+    tiles_option,
+    mapping_option,
+    target_option,
+    memory_option,
+    batch_option,
+    input_type_option,
+    shape_option,
 )
 @click.option("--sign", metavar="KEY", help="Sign X.tw with this SSH key, as X.tw.sig; verify --key checks it.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")

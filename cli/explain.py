@@ -25,6 +25,7 @@ from .options import (
     contract_option,
     dram_option,
     json_option,
+    shape_option,
     target_option,
 )
 from .programs import MODEL_HELP, executable_of, graph_in, open_program, python_value
@@ -42,7 +43,7 @@ it prints one row per operator; `--operator` prints the statements of one.
 @click.command(help=HELP)
 @click.argument("model")
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
-@choice_options(contract_option, dram_option, target_option)
+@choice_options(contract_option, dram_option, target_option, shape_option)
 @click.option("--operator", metavar="NAME", help="Print the statements of one operator.")
 @json_option
 def command(

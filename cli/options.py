@@ -126,7 +126,8 @@ shape_option = click.option(
     type=_Shape(),
     multiple=True,
     metavar="NAME=1,3,H,W",
-    help="For networks: sizes of an input that has open ones.",
+    callback=lambda context, option, values: dict(values),
+    help="For networks: sizes of an input that has open ones; may be given several times.",
 )
 _PICTURE_OPTIONS = (
     click.option(
@@ -141,8 +142,8 @@ waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: writ
 @dataclass(frozen=True)
 class Choices:
     """Options of compiling a network: rounding contract, database of tiles, file of its channels' compute units,
-    the target FILE.py:NAME, the memory that tiles are chosen for, how many inputs a run takes, and the types of inputs
-    by name. None: the default.
+    the target FILE.py:NAME, the memory that tiles are chosen for, how many inputs a run takes, the types of inputs, and
+    their shapes, by name. None: the default.
     """
 
     contract: str | None = None
@@ -152,6 +153,7 @@ class Choices:
     dram: str | None = None
     batch: int = 1
     input_types: Mapping[str, str] | None = None
+    shapes: Mapping[str, tuple[int, ...]] | None = None
 
 
 NO_CHOICES = Choices()

@@ -67,7 +67,7 @@ def command(
     output: str | None,
     calibration: str | None,
     labels: str | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    shapes: dict[str, tuple[int, ...]],
     picture: Pictures | None,
     keep: tuple[str, ...],
     page: str | None,
@@ -104,7 +104,7 @@ def command(
         raise UnsupportedError(f"{model}: --tokenizer is for a checkpoint, .bin; drop it")
     cfg = load_config(config)
     if inspect:
-        _inspect(model, dict(shapes), cfg, as_json)
+        _inspect(model, shapes, cfg, as_json)
         return
     if calibration is None:
         raise click.UsageError(
@@ -122,7 +122,7 @@ def command(
             model,
             calibration,
             labels=None if labels is None else _labels(labels),
-            shapes=dict(shapes),
+            shapes=shapes,
             pictures=picture,
             keep=keep,
             folder=f"{output}.parts",

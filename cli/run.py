@@ -6,13 +6,14 @@ import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import click
 import numpy as np
 
 from ..apps.quantise.samples import Input, Pictures, Samples, check_data, read_samples
-from ..compiler.frontend.source import counted_arrays
+from ..compiler.frontend.source import counted_arrays, kind_of
 from ..compiler.graph import Graph, reference
 from ..compiler.graph.reference import Saturation, compare, initial_state
 from ..compiler.target.variants import apart, of_images, of_one, together
@@ -36,6 +37,7 @@ from .options import (
     json_option,
     mapping_option,
     picture_options,
+    shape_option,
     target_option,
     tiles_option,
     where_options,
@@ -80,7 +82,9 @@ Y.npz gets `outputs`, or one array per output tensor if there are several.
 @click.option("-o", "--output", metavar="Y.npz", help="The file to write the outputs to.")
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
-@choice_options(contract_option, tiles_option, mapping_option, target_option, batch_option, input_type_option)
+@choice_options(
+    contract_option, tiles_option, mapping_option, target_option, batch_option, input_type_option, shape_option
+)
 @click.option("--reset", is_flag=True, help="Start from the initial state with every input, not with the first alone.")
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
 @click.option("--trace", metavar="FILE", help="Write a timeline of the last input's run for ui.perfetto.dev, .json.")
@@ -113,10 +117,14 @@ def command(
     profile = Profile(profiles, where.name, sources)
     check_data(inputs)  # before the work
     with report.progress(f"preparing {model}"):
+        choices = _with_sizes(model, choices, inputs, picture)
         executable = open_program(model, config, replace(choices, dram=where.dram))
     batch = choices.batch
     one = of_one(executable, batch)
     data = samples_for(one, inputs, picture)
+    if choices.shapes:
+        sizes = ", ".join(f"{t.name!r} ({', '.join(map(str, t.shape))})" for t in one.entries[0])
+        data.notes.insert(0, f"compiled for inputs of shape {sizes}")
     samples, arrays, stacked = [*data], data.file, not data.single
     expected = _expected(one, arrays, len(samples) if stacked else None, inputs)
     results, runs, seconds = _run(executable, where, together(samples, batch), reset)
@@ -144,6 +152,16 @@ def command(
     else:
         _print(rows, result, runs if counters else None, profile)
     return int(check and not (result["check"]["equal"] and result.get("values_equal") == result.get("values")))
+
+
+def _with_sizes(model: str, choices: Choices, path: str, picture: Pictures | None) -> Choices:
+    """The choices, with the sizes of the data at `path` for inputs of an ONNX network whose sizes are open."""
+    if not is_network(model) or kind_of(model) != ".onnx":
+        return choices
+    from ..apps.quantise.onnx_network import sizes_of
+
+    read = partial(read_samples, path, picture=picture)
+    return replace(choices, shapes=sizes_of(model, choices.shapes or {}, read))
 
 
 def _per_input(rows: Sequence[Mapping[str, Any]], runs: int, inputs: int, batch: int) -> dict[str, Any]:
@@ -188,11 +206,11 @@ def samples_for(executable: Executable, path: str, picture: Pictures | None = No
 
     Raises as `read_samples`.
     """
-    entries = [inputs_of(entry) for entry in executable.entries]
+    entries = [_inputs_of(entry) for entry in executable.entries]
     return read_samples(path, entries, picture, {t.name: t.shape for t in executable.outputs})
 
 
-def inputs_of(tensors: Sequence[Tensor]) -> list[Input]:
+def _inputs_of(tensors: Sequence[Tensor]) -> list[Input]:
     """Tensors as the inputs that samples are read for."""
     return [Input(t.name, t.shape, np.dtype(t.dtype)) for t in tensors]
 

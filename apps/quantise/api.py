@@ -11,6 +11,7 @@ import numpy as np
 
 from ...compiler.frontend.source import check_kind, kind_of
 from ...hw.errors import InputError, UnsupportedError
+from .onnx_network import sizes_of
 from .result import Quantised
 from .samples import Input, Pictures, Samples, read_samples, samples_of
 from .search import Tell, tell_no_one
@@ -34,8 +35,9 @@ def quantise(
     `model` is the path of an ONNX file. `data` are samples of its inputs: the path of a .npz or .npy file or of a
     folder of pictures, an array of shape (samples, *shape of the input), or arrays by the names of inputs. `labels` are
     the right classes of the samples, by default those in `data`. `shapes` are sizes of inputs that the file leaves
-    open, `pictures` says how pixels become numbers, `keep` names operators that stay in float. `folder` keeps
-    intermediate results until the end, so that an interrupted call goes on; `tell` hears of each step.
+    open, by default those of the data, `pictures` says how pixels become numbers, `keep` names operators that stay in
+    float. `folder` keeps intermediate results until the end, so that an interrupted call goes on; `tell` hears of each
+    step.
 
     The result has the network, how well it agrees with the float network, `save` and `compile`.
 
@@ -44,7 +46,10 @@ def quantise(
     """
     if not isinstance(model, (str, os.PathLike)):
         raise UnsupportedError(f"a {type(model).__name__} cannot be quantised; give the path of a float network")
-    network = open_float(os.fspath(model), shapes or {})
+    path = os.fspath(model)
+    if kind_of(path) == ".onnx":
+        shapes = sizes_of(path, shapes or {}, lambda entries: _samples(data, entries[0], pictures, None))
+    network = open_float(path, shapes or {})
     samples = _samples(data, network.inputs, pictures, labels)
     return network.quantise(samples, keep, folder=None if folder is None else Path(folder), tell=tell)
 

@@ -40,6 +40,7 @@ from ..options import (
     input_type_option,
     json_option,
     mapping_option,
+    shape_option,
     target_option,
 )
 from ..profile import declared, launches_of, profile
@@ -78,7 +79,7 @@ the differences from an earlier report, what --json printed then. Every number i
 @click.option("-o", "--output", "path", metavar="X.html", help="The page to write.")
 @device_option("timing")
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
-@choice_options(contract_option, mapping_option, target_option, dram_option, input_type_option)
+@choice_options(contract_option, mapping_option, target_option, dram_option, input_type_option, shape_option)
 @click.option("--inputs", metavar="X.npz", help="Take the first inputs of this file, as of `run`, not random ones.")
 @click.option("--compare", metavar="A.json", help="Show the differences from this earlier report.")
 @json_option

@@ -7,6 +7,8 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from PIL import Image
 
@@ -156,6 +158,70 @@ def test_natural_data(tilewright, tmp_path):
         "'image': float64 values are rounded to float32",
     ]
     assert notes[4][0] == f"{tmp_path / 'pictures'}: 3 pictures" and notes[4][1] in tilewright(*run).out
+
+
+@pytest.fixture
+def open_network(tmp_path):
+    """A convolution of pictures of any size, with a second input of the same sizes."""
+    float32, sizes = onnx.TensorProto.FLOAT, ["N", 3, "H", "W"]
+    tensors = {name: onnx.helper.make_tensor_value_info(name, float32, sizes) for name in "xzy"}
+    weight = np.random.default_rng(0).normal(size=(3, 3, 3, 3)).astype(np.float32)
+    nodes = [onnx.helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4), onnx.helper.make_node("Add", "cz", "y")]
+    constants = [onnx.numpy_helper.from_array(weight, "w")]
+    graph = onnx.helper.make_graph(nodes, "g", [tensors["x"], tensors["z"]], [tensors["y"]], constants)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=10)
+    onnx.save(model, tmp_path / "open.onnx")
+    return tmp_path / "open.onnx"
+
+
+@pytest.mark.parametrize("size", [(6, 7), (9, 5)])
+def test_a_network_of_open_sizes_gets_those_of_the_data(tilewright, open_network, tmp_path, size):
+    x, z = np.random.default_rng(1).normal(size=(2, 4, 3, *size)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x, z=z)
+    run = ("run", open_network, "--inputs", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--check")
+    done = tilewright(*run, "--json")
+    assert done.status == 0, done.err
+    sizes = f"(1, 3, {size[0]}, {size[1]})"
+    assert json.loads(done.out)["notes"][0] == f"compiled for inputs of shape 'x' {sizes}, 'z' {sizes}"
+    session = onnxruntime.InferenceSession(open_network, providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": x, "z": z})
+    np.testing.assert_allclose(np.load(tmp_path / "y.npz")["outputs"][:, 0], expected, rtol=1e-5, atol=1e-5)
+    one = tilewright(*run, "--shape", f"x=1,3,{size[0]},{size[1]}", "--json")  # and with it those of the same names
+    assert json.loads(one.out)["notes"] == json.loads(done.out)["notes"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "status", "text"),
+    [
+        (
+            (),
+            5,
+            "shape (N, 3, H, W); only the first size may be open; give numbers for the others: --shape x=1,3,H,W",
+        ),
+        (("x=1,3,8",), 9, "input 'x' has shape (any, 3, any, any), which (1, 3, 8) is not"),
+        (("x=1,4,8,8",), 9, "which (1, 4, 8, 8) is not"),
+        (("q=1,3,8,8",), 9, "has no input 'q'; its inputs are x, z"),
+        (("x=1,3,a",), 2, "'x=1,3,a' is no shape; give one as x=1,3,224,224"),
+    ],
+)
+def test_shapes_that_do_not_fit(refused, open_network, shape, status, text):
+    for verb, *more in (("compile", "-o", open_network.with_name("x.tw")), ("assign",), ("plan",)):
+        refused(status, text, verb, open_network, *more, *(word for one in shape for word in ("--shape", one)))
+
+
+def test_shapes_are_for_networks_of_open_sizes(refused, tilewright, double_tw, open_network, tmp_path):
+    np.savez(tmp_path / "x.npz", x=0)
+    given = ("--inputs", tmp_path / "x.npz", "--shape", "x=1,3")
+    refused(5, "--shape x is only for networks", "run", double_tw, *given)
+    for verb, *more in (
+        ("compile", "-o", tmp_path / "x.tw"),
+        ("assign",),
+        ("explain",),
+        ("plan",),
+        ("report", "--json"),
+    ):
+        done = tilewright(verb, open_network, *more, "--shape", "x=1,3,8x8")
+        assert done.status == 0, done.err
 
 
 def test_pickles_are_refused(tilewright, double_tw, tmp_path):

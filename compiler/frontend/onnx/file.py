@@ -123,11 +123,11 @@ def _fix_batch(path: Path, model: ModelProto, empty: bool = False) -> None:
         if value.name in weights:
             continue
         dims = value.type.tensor_type.shape.dim
-        text = ", ".join(d.dim_param or str(d.dim_value or "?") for d in dims)
+        sizes = [d.dim_param or str(d.dim_value or "?") for d in dims]
         if not dims or any(not (d.HasField("dim_value") if empty else d.dim_value) for d in dims[1:]):
             raise UnsupportedError(
-                f"{path}: input {value.name!r} has shape ({text}); only the first size may be open; "
-                "fix the others with python -m onnxruntime.tools.make_dynamic_shape_fixed"
+                f"{path}: input {value.name!r} has shape ({', '.join(sizes)}); only the first size may be open; give "
+                f"numbers for the others: --shape {value.name}={','.join(['1', *sizes[1:]])}"
             )
         if not dims[0].dim_value:
             dims[0].dim_value = 1
