@@ -52,7 +52,7 @@ def _tensorflow(option: str) -> str:
 TFLITE = Format("a .tflite network")
 ONNX = Format("an ONNX network")
 PT2 = Format("an exported PyTorch program (.pt2)")
-PROGRAM = Format("a compiled program (.tw)", "run takes it under a name that ends in .tw")
+PROGRAM = Format("a compiled program (.tw)", "give the network it was made of, or to run it a name that ends in .tw")
 ARRAYS = Format("a file of arrays (.npz)")
 ARRAY = Format("one array (.npy)")
 PICTURES = tuple(Format(f"a {kind} picture") for kind in ("PNG", "JPEG", "BMP", "WebP"))

@@ -236,7 +236,7 @@ def test_a_program_in_place_of_inputs(tilewright, double_tw, tmp_path):
     assert done.status == 6
     assert (
         done.err
-        == f"tilewright: error: {double_tw}: is a compiled program (.tw); run takes it under a name that ends in .tw\n"
+        == f"tilewright: error: {double_tw}: is a compiled program (.tw); give the network it was made of, or to run it a name that ends in .tw\n"
     )
     with zipfile.ZipFile(tmp_path / "notes.zip", "w") as archive:
         archive.writestr("notes.txt", "text")
