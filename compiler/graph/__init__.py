@@ -101,6 +101,11 @@ from .recurrent import Rescale as Rescale
 from .recurrent import Softmax16 as Softmax16
 from .recurrent import State as State
 from .recurrent import TimeFilter as TimeFilter
+from .wide import WideConv2d as WideConv2d
+from .wide import WideConvTranspose2d as WideConvTranspose2d
+from .wide import WideDense as WideDense
+from .wide import WideLookup as WideLookup
+from .wide import WideSoftmax as WideSoftmax
 from .windows import ArgMax as ArgMax
 from .windows import AveragePool as AveragePool
 from .windows import ExactAveragePool as ExactAveragePool

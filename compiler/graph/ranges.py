@@ -41,7 +41,7 @@ def problem(op: Operator) -> str:
     """The reason why integers of `op` leave int32, to print after its name; empty where none does."""
     reach = op.reach()
     if reach is None:
-        return ""
+        return op.excess()
     return _outside(reach) or _unscalable(op, reach) or _shifted(op, reach) or op.excess()
 
 

@@ -50,6 +50,7 @@ class Pool(Operator):
 class MaxPool(Pool):
     """The largest element of each window; padding never wins. Scale and zero point stay."""
 
+    wide = True
     host = (Kernel("max_pool", "kernel strides low high pads"),)
 
     def check(self) -> None:
@@ -80,18 +81,20 @@ class AveragePool(Rescaling, Pool):
 class ExactAveragePool(Pool):
     """TensorFlow Lite's mean of each window: `clamp(sum(x) / n)`, ties away from zero; scale and zero point stay.
 
-    n counts the elements of the window that are not padding. `x` are the int8 values as they are: for a sum of values
+    n counts the elements of the window that are not padding. `x` are the values as they are: for a sum of values
     without their zero point, ties would fall elsewhere. With `ties_up` they go up, as in a uint8 file, whose values are
     not negative.
     """
 
+    wide = True
     host = (Kernel("exact_average_pool", "kernel strides low high pads ties_up?"),)
 
     ties_up: bool = False
 
     def reach(self) -> Reach:
         # they are divided exactly, without a multiplier
-        return Reach.one(times((-128, 127), math.prod(self.kernel)), 0.0)
+        info = np.iinfo(self.x.dtype)
+        return Reach.one(times((info.min, info.max), math.prod(self.kernel)), 0.0)
 
     def check(self) -> None:
         super().check()
@@ -100,7 +103,9 @@ class ExactAveragePool(Pool):
 
 @dataclass(frozen=True, eq=False)
 class Reduction(Operator):
-    """Base of operators over `axes` of int8 values; in the output's shape these are 1 or omitted."""
+    """Base of operators over `axes` of int8 or int16 values; in the output's shape these are 1 or omitted."""
+
+    wide = True
 
     axes: tuple[int, ...]
 
@@ -153,6 +158,7 @@ class ResizeBilinear(Operator):
     is the definition. With the `offset` of a uint8 file the arithmetic is float32 on `x + offset`.
     """
 
+    wide = True
     host = (Kernel("resize_bilinear", "size align_corners half_pixel_centers offset?"),)
 
     align_corners: bool = False

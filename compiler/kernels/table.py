@@ -99,8 +99,10 @@ def also(alternatives: Sequence[Alternative]) -> Generator[None, None, None]:
 
 
 def kernels_of(op: g.Operator) -> tuple[Record, ...]:
-    """The kernels of operators of this class; none where it has no row."""
+    """The kernels of operators of this class; none where it has no row, or for activations of 16 bits."""
     others = tuple(each.record for each in _ALSO.get() if isinstance(op, each.operators))
+    if op.x.dtype == "int16":  # operators of both widths, of which the accelerator has int8
+        return others
     return *others, *next((KERNELS[kind] for kind in type(op).__mro__ if kind in KERNELS), ())
 
 
@@ -134,7 +136,7 @@ def refusal(op: g.Operator, cfg: Config) -> str:
     """Reason why no kernel computes `op`, the one of the last kernel; empty if a kernel computes it."""
     kernels = kernels_of(op)
     if not kernels:
-        return f"no kernel computes {type(op).__name__}"
+        return f"no kernel computes {type(op).__name__}{' of 16 bits' if op.x.dtype == 'int16' else ''}"
     return "" if chosen(op, cfg) else language.why_not(kernels[-1], op, cfg)
 
 

@@ -14,18 +14,19 @@ from .arrays import AnyArray, Attrs, Int8, Ints
 from .c_calls import C, Value, Writer, along
 from .fixed_point import ACCUMULATION_BITS, BITS, exponentials, high_product, inverse_root, reciprocal
 from .movement import unpack, unpack_in_c, unpacked
-from .row import KINDS, NUMBERS, HostOp, Operand, Operands, along_axis, need, reduced
+from .row import KINDS, NUMBERS, WIDE, HostOp, Operand, Operands, along_axis, need, reduced
 
 _F = np.float32
 MOST_SUMMED = 8191  # values of a softmax in C, so that the sum of exponentials is below 2**32
 
 
 def mean(
-    x: Int8, *, axes: Ints, shape: Ints, x_zero_point: int, zero_point: int, multiplier: int, exponent: int
-) -> Int8:
-    """int8 `clamp(zero_point + R(sum(x - x_zero_point)))` over `axes`, contract double; the result has `shape`."""
+    x: AnyArray, *, axes: Ints, shape: Ints, x_zero_point: int, zero_point: int, multiplier: int, exponent: int
+) -> AnyArray:
+    """`clamp(zero_point + R(sum(x - x_zero_point)))` over `axes`, contract double, of `x`'s dtype and of `shape`."""
     total = (x.astype(np.int64) - x_zero_point).sum(tuple(axes))
-    return rounding.requantise(total, multiplier, exponent, zero_point).reshape(shape)
+    scaled, info = rounding.rescale(total, multiplier, exponent) + zero_point, np.iinfo(x.dtype)
+    return np.clip(scaled, info.min, info.max).astype(x.dtype).reshape(shape)
 
 
 def reduce_max(x: AnyArray, *, axes: Ints, shape: Ints) -> AnyArray:
@@ -147,9 +148,20 @@ _SOFTMAX = {"exponent": Int(0, BITS), "bits": OneOf((8, 16))}
 _POSITION = {"dtype": OneOf(("int32", "int64"))}
 
 ROWS = (
-    HostOp(mean, reduced, c=C("tw_mean", "x out kept gone numbers", "x_zero_point zero_point multiplier exponent")),
-    HostOp(reduce_max, reduced, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MAX")),
-    HostOp(reduce_min, reduced, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MIN")),
+    HostOp(
+        mean,
+        reduced,
+        {},
+        WIDE,
+        c=C("tw_mean", "x out kept gone numbers", "x_zero_point zero_point multiplier exponent"),
+        narrow=True,
+    ),
+    HostOp(
+        reduce_max, reduced, {}, WIDE, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MAX"), narrow=True
+    ),
+    HostOp(
+        reduce_min, reduced, {}, WIDE, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MIN"), narrow=True
+    ),
     HostOp(arg_max, _chosen, _POSITION, _COUNTED, c=C("tw_arg_max", "x x_type out out_type along smallest")),
     HostOp(top_k, _topmost, {"count": SIZE}, _COUNTED, c=C("tw_top_k", "x x_type out rows count positions")),
     HostOp(softmax, _softmaxed, _SOFTMAX, c=_softmax_in_c),

@@ -9,7 +9,7 @@ import numpy as np
 from ..schema import SIZE, Int, ListOf
 from .arrays import AnyArray, Attrs, Ints
 from .c_calls import C, Value, Writer
-from .row import HostOp, Operand, Operands
+from .row import WIDE, HostOp, Operand, Operands, need
 
 ONE = 1 << 10  # a step of one pixel: positions have ten fractional bits
 _F = np.float32
@@ -76,12 +76,13 @@ def resize_bilinear(
     if offset is not None:
         return (np.trunc(total + _F(0.5)).astype(np.int64) - offset).astype(np.int8)
     total, half = total.astype(np.int64), 1 << 19
-    return np.where(total > 0, (total + half) >> 20, -((half - total) >> 20)).astype(np.int8)
+    return np.where(total > 0, (total + half) >> 20, -((half - total) >> 20)).astype(x.dtype)
 
 
 def _resized(inputs: Operands, a: Attrs) -> Operand:
-    n, c, *_ = inputs[0].shape
-    return Operand((n, c, *a["size"]), inputs[0].dtype)
+    (n, c, *_), dtype, _ = inputs[0]
+    need(a["offset"] is None or dtype == "int8", f"offset = {a['offset']}: only int8 values have one, not {dtype}")
+    return Operand((n, c, *a["size"]), dtype)
 
 
 def _resize_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
@@ -103,4 +104,4 @@ def _resize_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) ->
 
 _KINDS = {"size": ListOf(SIZE, 2), "offset": Int(0, 128)}
 
-ROWS = (HostOp(resize_bilinear, _resized, _KINDS, ("int8", "float32"), (4,), c=_resize_in_c),)
+ROWS = (HostOp(resize_bilinear, _resized, _KINDS, (*WIDE, "float32"), (4,), c=_resize_in_c, narrow=True),)

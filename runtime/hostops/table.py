@@ -27,6 +27,7 @@ from . import (
     recurrent,
     reductions,
     resize,
+    wide,
 )
 from .arrays import AnyArray, Attrs
 from .c_calls import Value, Writer
@@ -50,6 +51,7 @@ _SUBJECTS = (
     deeploy,
     recurrent,
     detection,
+    wide,
 )
 
 

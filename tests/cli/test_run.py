@@ -235,8 +235,8 @@ def test_a_program_in_place_of_inputs(tilewright, double_tw, tmp_path):
     done = tilewright("run", double_tw, "--inputs", double_tw)
     assert done.status == 6
     assert (
-        done.err
-        == f"tilewright: error: {double_tw}: is a compiled program (.tw); give the network it was made of, or to run it a name that ends in .tw\n"
+        done.err == f"tilewright: error: {double_tw}: is a compiled program (.tw); give the network it was made of, or "
+        "to run it a name that ends in .tw\n"
     )
     with zipfile.ZipFile(tmp_path / "notes.zip", "w") as archive:
         archive.writestr("notes.txt", "text")

@@ -465,6 +465,14 @@ def golden():
     return run
 
 
+def random_values(rng, t):
+    """Values for an input: float32, or integers of all sizes."""
+    if t.dtype == "float32":
+        return rng.normal(0, 4, t.shape).astype(np.float32)
+    info = np.iinfo(t.dtype)
+    return rng.integers(info.min, info.max, t.shape, endpoint=True).astype(t.dtype)
+
+
 @pytest.fixture
 def against_litert(litert, golden):
     """Saves a `TfliteModel` and gives (ours, LiteRT's) outputs for random inputs, all runs stacked."""
@@ -474,9 +482,7 @@ def against_litert(litert, golden):
         for _ in range(runs):
             given.append([])
             for t in import_tflite(path).inputs:
-                low = 0 if t.dtype == "uint8" else -128
-                x = m.rng.integers(low, low + 256, t.shape).astype("int8" if low else "uint8")
-                given[-1].append(m.rng.normal(0, 4, t.shape).astype(np.float32) if t.dtype == "float32" else x)
+                given[-1].append(random_values(m.rng, t))
         return [[np.stack(column) for column in zip(*side(path, given))] for side in (golden, litert)]
 
     return run

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.apps.quantise import digits
 from tilewright import quantise
+from tilewright.apps.quantise import api
 from tilewright.apps.quantise.forms import correct, equalise
 from tilewright.apps.quantise.onnx_network import Quantiser, prepare
 from tilewright.hw.errors import InputError, UnsupportedError
@@ -135,7 +136,7 @@ def test_old_files_with_batch_norms_and_open_sizes(tmp_path):
     path, x = tmp_path / "old.onnx", RNG.normal(size=(40, 3, 12, 10)).astype(np.float32)
     onnx.save(model(nodes, constants, ["N", 3, "H", "W"], opset=9), path)
     with pytest.raises(InputError, match="'x' has open sizes; give them with --shape x=1,3,N,N"):
-        inspect(str(path), {})
+        api.inspect(str(path), {})
     with pytest.raises(InputError, match=r"input 'x' has shape \(40, 3, 12, 10\); give \(1, 3, 9, 10\)"):
         quantise(path, x, shapes={"x": (1, 3, 9, 10)})
     found = quantise(path, x)  # the sizes are those of the data

@@ -25,6 +25,11 @@ def s(*shape, scale=0.1, dtype="int8"):
     return t(*shape, scale=scale, zero_point=0, dtype=dtype)
 
 
+def w(*shape, scale=0.0003):
+    """Wide, of 16 bits."""
+    return s(*shape, scale=scale, dtype="int16")
+
+
 def f(*shape):
     return t(*shape, dtype="float32")
 
@@ -57,6 +62,7 @@ CACHE, COLUMNS, BLOCK = s(1, 4, 6, 1), s(1, 6, 4, 1), s(1, 4, 3, 1)
 FOUND = {"scales": (10.0, 10.0, 5.0, 5.0), "most": 5, "classes": 3, "classes_per_box": 2, "per_class": 4}
 FOUND |= {"each_class": False, "score": 0.3, "overlap": 0.5}
 GATE_WEIGHTS = ones(4, 4, dtype="float32")
+X16, BIAS_64 = w(1, 2, 4, 4), np.array([50, 0, -999])
 ROWS, BIAS, SUMS = ones(3, 5), np.zeros(3, np.int32), (ones(4, 1), np.zeros(4, np.int32), np.ones(4))
 
 
@@ -132,6 +138,11 @@ OPERATORS = [
     g.LstmCells("op", (GATES,), s(2, 1, 4, dtype="int16")),
     g.Rescale("op", (GATES,), t(2, 3, 4, dtype="int32", zero_point=-300, scale=2.0**-13)),
     g.Softmax16("op", (X,), t(1, 2, 4, 4, scale=2**-16, zero_point=-(1 << 15), dtype="int16"), 1),
+    g.WideConv2d("op", (X16,), w(1, 3, 4, 4), *weights(3, 2, 1, 1)[:2], BIAS_64),
+    g.WideConvTranspose2d("op", (X16,), w(1, 3, 5, 5), *weights(3, 2, 2, 2)[:2], BIAS_64),
+    g.WideDense("op", (w(2, 5),), w(2, 3), *weights(3, 5)[:2], BIAS_64),
+    g.WideSoftmax("op", (X16,), w(1, 2, 4, 4, scale=2.0**-15), 1),
+    g.WideLookup("op", (X16,), w(1, 2, 4, 4), "f", np.zeros(1 << 16, np.int16)),
     g.BatchMatMul("op", (X, t(4, 3, scale=0.2, zero_point=-6)), t(1, 2, 4, 3, scale=4.0)),
     g.BatchMatMul("op", (t(2, 4, 1, 3), t(1, 5, 1, 4)), t(2, 5, 1, 3, scale=2.0), images=True),
     g.Heads("op", (t(1, 8, 1, 3),), t(2, 4, 1, 3), True),

@@ -29,6 +29,7 @@ DENSE = {"weight": np.ones((5, 6), np.int8), "bias": np.zeros(5, np.int32), "x_z
 PER_CHANNEL = {"multiplier": np.full(6, 1 << 30), "exponent": np.zeros(6, np.int64), "zero_point": 0}
 ADD = {"zero_points": [1, 2, 3], "multipliers": [1 << 30] * 3, "exponents": [0, 1, -20], "sign": -1, "shift": 20}
 FIVE = np.full(5, 7, np.int32)
+LIMITS_16, FULL_16, HALVES = {"low": -9999, "high": 32767}, np.full(6, 1 << 30), np.full(6, 0.5, np.float32)
 FILTER = {"weight": np.ones((4, 3), np.int16), "bias": FIVE[:2], "zero_point": 5}
 LSTM = {"weight": np.ones((12, 3), np.int8), "zero_point": 5, "cell_bits": 4, "clip": 9}
 LSTM |= dict.fromkeys(("bias", "gate_multiplier", "gate_exponent"), np.full(12, 7, np.int32))
@@ -93,6 +94,9 @@ EXAMPLES = {
     "lstm": ([(2, 4, 12), (2, 3), (2, 3)], "int16 int8 int16", LSTM | R),
     "take": ([IMAGE], "float32", {"indices": [[1], [], [6, 0, 0], [8, 8]]}),
     "resize_bilinear": ([IMAGE], "int8", {"size": [4, 18], "align_corners": False, "half_pixel_centers": True}),
+    "requantise_int16": ([IMAGE], "int64", LIMITS_16 | {"multiplier": FULL_16, "exponent": np.full(6, -9)}),
+    "requantise_real": ([IMAGE], "int64", LIMITS_16 | {"weight_scale": HALVES, "x_scale": 0.5, "output_scale": 4.0}),
+    "softmax_int16": ([(2, 9)], "int16", {"axis": 1, "multiplier": 1 << 30, "exponent": 1}),
     "maximum": ([IMAGE, (6, 1, 1)], "int8", {}),
     "minimum": ([(6, 1), (1, 4)], "int8", {}),
     "lookup_pair": ([IMAGE, (6, 1, 1)], "uint8 int8", {"table": np.zeros((256, 256), np.int8)}),
@@ -196,10 +200,26 @@ def pair(a, k):
     return a["multipliers"][k], a["exponents"][k]
 
 
-def quantised(x, scale, zero_point, ties_away=False):
+def half_away(real):
+    return np.copysign(np.floor(np.abs(real) + 0.5), real)
+
+
+def quantised(x, scale, zero_point, ties_away=False, dtype="int8"):
     real = (x.astype(np.float32) / np.float32(scale)).astype(float)
-    whole = np.copysign(np.floor(np.abs(real) + 0.5), real) if ties_away else np.rint(real)
-    return clamped(whole + zero_point)
+    return clamped((half_away if ties_away else np.rint)(real) + zero_point, *limits_of(dtype))
+
+
+def column(values, x):
+    return values.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+def requantised_short(x, multiplier, exponent, low, high):
+    reduced, right = np.minimum((multiplier + 2**15) // 2**16, 2**15 - 1), 15 - column(exponent, x)
+    return clamped((x * column(reduced, x) + 2 ** (right - 1)) // 2**right, low, high)
+
+
+def requantised_real(x, x_scale, weight_scale, output_scale, low, high):
+    return clamped(half_away(x * (x_scale * column(weight_scale, x) / output_scale)), low, high)
 
 
 def cast(x, dtype):
@@ -351,6 +371,12 @@ def softmax(x, axis, multiplier, exponent, bits=8):
     d = (x - x.max(axis, keepdims=True)) * (multiplier * 2.0 ** (exponent - 31) / 2**26)
     e = np.exp(d)
     return Near(2.0**bits * e / e.sum(axis, keepdims=True) - 2 ** (bits - 1), 0.6 if bits == 8 else 3)
+
+
+def softmax_16(x, axis, multiplier, exponent):
+    d = (x - x.max(axis, keepdims=True)) * (multiplier * 2.0 ** (exponent - 31) * 10 / 65535)
+    e = np.exp(d)
+    return Near(2.0**15 * e / e.sum(axis, keepdims=True), 8)
 
 
 def log_softmax(x, axis, scale=1.0, output_scale=0.0, zero_point=0, logarithm=True):
@@ -665,6 +691,9 @@ MEANINGS = {
     "unpack_softmax": lambda x, n, c, shape, **a: softmax(unpacked(x, n, c, shape), **a),
     "accumulators": from_bytes,
     "softmax": softmax,
+    "requantise_int16": requantised_short,
+    "requantise_real": requantised_real,
+    "softmax_int16": softmax_16,
     "conv2d_accumulators": convolved,
     "conv_transpose2d_accumulators": spread,
     "dense_accumulators": dense,
@@ -674,9 +703,9 @@ MEANINGS = {
     "multiply": lambda x, y, zero_points, **a: stored(
         (x - zero_points[0]) * (y - zero_points[1]), zero_point=zero_points[2], **a
     ),
-    "lookup": lambda x, table: table[x + 128],
+    "lookup": lambda x, table: table[x + len(table) // 2],
     "max_pool": lambda x, *, low=-128, high=127, **a: clamped(
-        over_windows(x, lambda v: v.max(initial=-128), **a), low, high
+        over_windows(x, lambda v: v.max(initial=low), **a), low, high
     ),
     "average_pool": lambda x, kernel, strides, x_zero_point, **a: stored(
         over_windows(x - x_zero_point, np.sum, kernel, strides), **a

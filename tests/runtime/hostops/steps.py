@@ -426,8 +426,51 @@ def cases():
     return found
 
 
+def of_16_bits():
+    """Steps on int16 values, which C does not compute."""
+    limits = {"low": -9999, "high": 32000}
+    pairs = [some((3, 4), "int16"), some((4,), "int16")]
+    for name in ("maximum", "minimum"):
+        yield name, pairs, {}
+    facts = {"zero_points": [0] * 3, "multipliers": [1 << 30, 1518500250, 1095936512], "exponents": [0, -1, -13]}
+    yield "add", pairs, facts | {"sign": -1, "shift": 15} | limits
+    yield "multiply", pairs, {"zero_points": [0] * 3} | scale((1095936512, -13)) | limits
+    yield "lookup", [some((3, 4), "int16")], {"table": some(1 << 16, "int16")}
+    facts = {"scale": 0.01, "zero_point": -300, "ties_away": True, "dtype": "int16"}
+    yield "quantize", [some((3, 40), "float32") * 99], facts
+    pool = {"kernel": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]} | limits
+    for name in ("max_pool", "exact_average_pool"):
+        yield name, [some((2, 3, 6, 7), "int16")], pool
+    yield "resize_bilinear", [some((1, 2, 5, 6), "int16", 99)], {"size": [7, 9]}
+    reduced = {"axes": [1], "shape": [3, 5]}
+    yield "mean", [some((3, 4, 5), "int16", 99)], reduced | {"x_zero_point": 0, "zero_point": 0} | scale((1 << 30, -1))
+    for name in ("reduce_max", "reduce_min"):
+        yield name, [some((3, 4, 5), "int16")], reduced
+    image, bias = some((1, 4, 5, 6), "int16"), some(6, "int64", 1 << 30)
+    layer = {"weight": some((6, 4, 3, 2)), "bias": bias, "x_zero_point": 0, "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    yield "conv2d_accumulators", [image], layer | {"dilations": [1, 2], "groups": 1}
+    yield "conv_transpose2d_accumulators", [image], layer
+    yield "dense_accumulators", [some((3, 9), "int16")], {"weight": some((6, 9)), "bias": bias, "x_zero_point": 0}
+    for second in ("int16", "int8"):
+        halved = {"zero_points": [0] * 3} | scale((1 << 30, 0))
+        yield "batch_matmul", [some((2, 3, 4), "int16", 5), some((4, 6), second, 5)], halved
+    wide = [some((2, 3, 4), "int64", 1 << 40), numbers("int32").astype(np.int64)[:, None]]
+    for x in wide:
+        channels = x.shape[1]
+        facts = {"multiplier": np.full(channels, 1518500250), "exponent": np.full(channels, -14)}
+        yield "requantise_int16", [x], facts | limits
+        yield (
+            "requantise_real",
+            [x],
+            {"weight_scale": np.full(channels, 0.5, "f4"), "x_scale": 3e-9} | limits | {"output_scale": 2e-4},
+        )
+    for axis, exponent in product((0, 1), (-2, 1)):
+        yield "softmax_int16", [some((9, 40), "int16")], {"axis": axis, **scale((1518500250, exponent))}
+
+
 def without_c():
     """Steps that NumPy alone computes: functions of C's library, sums in the order of a library, several tokens."""
+    yield from of_16_bits()
     for function in "cos elu gelu gelu_tanh log sin tanh".split():
         yield "number_function", [numbers("float32")], {"function": function}
     for function in "Cos Elu Erf Exp Gelu GeluTanh Log Mish Selu Sigmoid Sin Softplus Tanh".split():
