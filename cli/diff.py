@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -128,6 +129,8 @@ def _print(results: list[Result], where: Where) -> None:
     for result in results:
         for note in result.notes:
             report.say(f"{Path(result.network).stem}: {note}")
+        if result.remedy is not None:
+            report.say(f"{Path(result.network).stem}: {result.remedy}")
         wrong = [layer for layer in result.layers if layer.differing]
         if wrong:
             report.say(f"{Path(result.network).stem}: operators whose results differ, in order")
@@ -214,7 +217,7 @@ class Result:
 
     Times are of one inference: LiteRT on this machine; a modelled Cortex-A9 alone; the same with the accelerator, whose
     part `accelerator_ms` is. Where an operator has no model, the second or third is None. `notes` say how data were
-    read.
+    read, `remedy` what to do where no operator is taken.
     """
 
     network: str
@@ -233,6 +236,7 @@ class Result:
     together_ms: float | None
     accelerator_ms: float
     notes: tuple[str, ...] = ()
+    remedy: str | None = None
 
     @property
     def equal(self) -> bool:
@@ -309,6 +313,16 @@ def compared(
         together_ms=None if left is None else 1e3 * (accelerator + report.host_seconds + left),
         accelerator_ms=1e3 * accelerator,
         notes=() if data is None else tuple(data.notes),
+        remedy=None if report.partitions else _remedy(path, report.left),
+    )
+
+
+def _remedy(path: str, left: Sequence[tuple[str, str]]) -> str:
+    """What to do about a network of which no operator is taken; `left` has the operators with the reasons."""
+    ((why, _),) = Counter(why for _, why in left).most_common(1) or [("it has none", 0)]
+    return (
+        f"no operator is on the accelerator ({why}); tilewright quantise {path} --calibration DATA.npz makes an int8 "
+        "network of a float one"
     )
 
 

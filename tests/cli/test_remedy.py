@@ -2,11 +2,13 @@
 
 import html
 import json
+import re
 
 import numpy as np
 import pytest
 
 from tests.cli import test_layers as layers
+from tests.compiler import conftest
 from tilewright.cli.remedy import remedy
 
 pytest.importorskip("tvm")
@@ -25,6 +27,7 @@ def network(path, operators, weights=()):
     return path
 
 
+tflite = conftest.tflite
 WEIGHT = {"w": np.full((8, 4, 3, 3), 0.1, np.float32)}
 CONV = [("Conv", "xw", "y")]
 PARTLY = [("QuantizeLinear", "xsz", "q"), ("DequantizeLinear", "qsz", "d"), ("Conv", "dw", "y")]
@@ -96,3 +99,20 @@ def test_integers_on_the_host_and_enough_on_the_device():
     for enough in (executable(1, 1), executable(0, 0), executable(1, 9, contract=None)):
         assert remedy("net.onnx", enough) is None
     assert "NET, the network it was compiled from, says why" in str(remedy("net.tw", executable(1, 9)))
+
+
+def test_nothing_to_tune(tilewright, float_network, tmp_path):
+    run = ("tune", float_network, "--db", tmp_path / "tiles.db")
+    text = tilewright(*run).out.splitlines()[-1]
+    assert text.endswith(f"tilewright quantise {float_network} --calibration DATA.npz")
+    assert json.loads(tilewright(*run, "--json").out)["remedy"] == text
+
+
+def test_nothing_for_the_delegate(tilewright, tflite):
+    pytest.importorskip("ai_edge_litert")
+    m = tflite()
+    m.output(m.node("RELU", [m.input((1, 4), None, dtype="FLOAT32")], [m.tensor((1, 4), dtype="FLOAT32")]))
+    path = m.save()
+    (result,) = json.loads(tilewright("diff", path, "--json").out)["networks"]
+    assert re.match(rf"no operator is on the accelerator \(.+\); tilewright quantise {path} --cal", result["remedy"])
+    assert result["remedy"] in tilewright("diff", path).out
