@@ -206,6 +206,10 @@ _MESSAGES: tuple[tuple[Callable[[list[_Field], set[int]], bool], Format], ...] =
 )
 
 
+_TABLES = (_SIGNATURES, _MEMBERS, _MESSAGES, _TEXTS, _FOLDERS)
+FORMATS = tuple(dict.fromkeys([*(row[-1] for table in _TABLES for row in table), _PICKLED, _ZIP, EMPTY]))
+
+
 def recognise(path: str | Path, file: IO[bytes] | None = None) -> Format | None:
     """The format of the file or folder `path`; None if it is not known or cannot be read.
 
