@@ -42,10 +42,11 @@ def _float_network(model: str) -> str:
     if not is_network(model):
         return f"{model} makes a graph of float32 operators; make one of int8 operators"
     if kind_of(model) == ".onnx":
+        from ..apps.quantise.onnx_float import float_form
         from ..apps.quantise.onnx_network import quantised_operators
 
-        if kinds := quantised_operators(read_source(model).onnx()):
-            what = f"{model} is quantised in part or dynamically ({', '.join(kinds)})"
+        if kinds := quantised_operators(float_form(read_source(model).onnx())):
+            what = f"{model} is quantised in part ({', '.join(kinds)})"
             return f"{what}: quantise the float network it was made from, {_QUANTISE.format('NET.onnx')}"
     return f"{model} is a float network: {_QUANTISE.format(model)}"
 

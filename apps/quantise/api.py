@@ -16,7 +16,7 @@ from .result import Quantised
 from .samples import Input, Pictures, Samples, read_samples, samples_of
 from .search import Tell, tell_no_one
 
-FORMATS = (".onnx",)
+FORMATS = (".onnx", ".tflite")
 
 
 def quantise(
@@ -32,12 +32,12 @@ def quantise(
 ) -> Quantised:
     """Quantise a float network to int8, as `tilewright quantise` does (docs/quantise.md).
 
-    `model` is the path of an ONNX file. `data` are samples of its inputs: the path of a .npz or .npy file or of a
-    folder of pictures, an array of shape (samples, *shape of the input), or arrays by the names of inputs. `labels` are
-    the right classes of the samples, by default those in `data`. `shapes` are sizes of inputs that the file leaves
-    open, by default those of the data, `pictures` says how pixels become numbers, `keep` names operators that stay in
-    float. `folder` keeps intermediate results until the end, so that an interrupted call goes on; `tell` hears of each
-    step.
+    `model` is the path of an ONNX or .tflite file. `data` are samples of its inputs: the path of a .npz or .npy file or
+    of a folder of pictures, an array of shape (samples, *shape of the input), or arrays by the names of inputs.
+    `labels` are the right classes of the samples, by default those in `data`. `shapes` are sizes of inputs that an ONNX
+    file leaves open, by default those of the data, `pictures` says how pixels become numbers, `keep` names operators
+    that stay in float. `folder` keeps intermediate results until the end, so that an interrupted call goes on; `tell`
+    hears of each step.
 
     The result has the network, how well it agrees with the float network, `save` and `compile`.
 
@@ -71,7 +71,10 @@ def inspect(path: str, shapes: Mapping[str, Sequence[int]]) -> Quantised:
 class FloatNetwork(Protocol):
     """A float network of a file."""
 
-    inputs: Sequence[Input]
+    @property
+    def inputs(self) -> Sequence[Input]:
+        """Its inputs, with their sizes."""
+        ...
 
     def quantise(
         self,
@@ -92,10 +95,15 @@ def open_float(path: str, shapes: Mapping[str, Sequence[int]]) -> FloatNetwork:
     networks that are quantised already, and where a package is missing.
     """
     check_kind(path)
-    if kind_of(path) == ".onnx":
+    kind = kind_of(path)
+    if kind == ".onnx":
         from .static import OnnxNetwork
 
         return OnnxNetwork(path, shapes)
+    if kind == ".tflite":
+        from .tflite_network import TfliteNetwork
+
+        return TfliteNetwork(path, shapes)
     raise UnsupportedError(f"{path}: is no float network in {', '.join(FORMATS)}; export it as ONNX")
 
 

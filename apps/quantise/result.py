@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,15 +13,6 @@ from ...compiler.network import compile_graph
 from ...hw.config import Config, load_config
 from ...runtime.executable import Executable
 from ...runtime.files import atomic_write
-
-EXACT_DB = 200.0  # stands for a tensor without any error
-
-
-def snr_db(signal: float, noise: float) -> float:
-    """10 log10 of the ratio of two sums of squares, at most `EXACT_DB`; 0 where there is no signal."""
-    if noise <= 0 or signal <= 0:
-        return EXACT_DB if noise <= 0 else 0.0
-    return min(EXACT_DB, 10 * math.log10(signal / noise))
 
 
 @dataclass(frozen=True)
@@ -79,6 +69,7 @@ class Quantised:
 
     `network` and `float_network` are files in memory; the latter is the one that was compared, with fixed sizes.
     `refused` says of methods why they cannot be used, `notes` how the data was read; `samples` is their number.
+    `in_float` names operators that are never quantised (ranges.py).
     """
 
     network: Source
@@ -87,6 +78,7 @@ class Quantised:
     tried: Mapping[Way, Comparison]
     refused: Mapping[str, str]
     samples: int
+    in_float: Sequence[str] = ()
     notes: Sequence[str] = ()
 
     @property

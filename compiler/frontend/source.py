@@ -249,7 +249,9 @@ def kind_of(path: str | Path, content: bytes | None = None) -> str:
     """
     known = recognise(path, None if content is None else io.BytesIO(content))
     suffix = Path(path).suffix
-    return _SUFFIX_OF.get(known, suffix if suffix in SUFFIXES else "")
+    if known in _SUFFIX_OF:
+        return _SUFFIX_OF[known]
+    return suffix if suffix in SUFFIXES else ""
 
 
 def contract_of(path: str | Path, content: bytes | None = None) -> str:

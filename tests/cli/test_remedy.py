@@ -73,7 +73,7 @@ def test_a_program_of_a_float_network_names_the_way(tilewright, float_network, t
         (
             PARTLY,
             WEIGHT | SCALE,
-            "is quantised in part or dynamically (DequantizeLinear, QuantizeLinear): quantise the float network it was",
+            "is quantised in part (DequantizeLinear, QuantizeLinear): quantise the float network it was",
         ),
         ([("Relu", "x", "y")], {}, "no operator is on the device, as"),
     ],
@@ -84,7 +84,7 @@ def test_what_else_is_float(tilewright, tmp_path, operators, weights, text):
     assert done.status == 0 and text in done.out.splitlines()[-1], done
 
 
-def executable(device_macs, host_macs, contract="single"):
+def executable(device_macs, host_macs, contract: str | None = "single"):
     """A launch and a step of the host on integers."""
     found = layers.executable(device_macs, host_macs)
     found.contract = contract

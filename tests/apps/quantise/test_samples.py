@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from tilewright.apps.quantise.samples import Input, Pictures, check_data, read_samples, samples_of
+from tilewright.cli.run import write_npz
 from tilewright.hw.errors import FileError, InputError
 
 F4 = np.dtype(np.float32)
@@ -125,7 +126,7 @@ def test_the_names_of_a_file_choose_the_entry(tmp_path):
     entries = [[Input(name, (1,), F4) for name in names] for names in ("px", "qx")]
 
     def names(*held):
-        np.savez(tmp_path / "x.npz", **{name: np.ones(1, np.float32) for name in held})
+        write_npz(str(tmp_path / "x.npz"), {name: np.ones(1, np.float32) for name in held})
         return "".join(read_samples(str(tmp_path / "x.npz"), entries)[0])
 
     assert [names(*held) for held in ("px", "qx", ("input_0", "input_1"))] == ["px", "qx", "px"]
