@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,43 +17,19 @@ from ..compiler.frontend.llama.checkpoint import Checkpoint, read_checkpoint
 from ..compiler.frontend.llama.measure import perplexity
 from ..compiler.frontend.llama.quantise import LENGTH, calibrate, quantised
 from ..compiler.frontend.llama.step import decoder_step
-from ..compiler.frontend.source import kind_of
+from ..compiler.frontend.source import check_kind, kind_of
 from ..hw.config import Config, load_config
 from ..hw.errors import FileError, InputError, TilewrightError, UnsupportedError, one_line
 from ..hw.foreign import TEXT_BYTES, read_npz, read_regular
 from ..runtime.files import atomic_write
 from ..runtime.language import Tokenizer
 from . import report
-from .options import config_option, json_option
+from .options import config_option, json_option, picture_options, shape_option
 from .page.quantised import quantised_page, ways_table
 from .programs import check_output
 
 _SHOWN = 8  # operators that lose most
 _LANGUAGE_MODELS = (".bin",)
-
-
-class _Shape(click.ParamType):
-    """`x=1,3,224,224`, or with `x` between the sizes."""
-
-    name = "shape"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, tuple[int, ...]]:
-        name, _, sizes = str(value).rpartition("=")
-        if not name or not re.fullmatch(r"\d+([x,]\d+)*", sizes):
-            self.fail(f"{value!r} is no shape; give one as x=1,3,224,224", param, ctx)
-        return name, tuple(int(size) for size in re.split("[x,]", sizes))
-
-
-class _Numbers(click.ParamType):
-    """Numbers with commas between them."""
-
-    name = "numbers"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[float, ...]:
-        try:
-            return tuple(float(number) for number in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is no list of numbers; give one as 0.485,0.456,0.406", param, ctx)
 
 
 @click.command()
@@ -69,17 +44,8 @@ class _Numbers(click.ParamType):
     "of those that it writes.",
 )
 @click.option("--labels", metavar="FILE", help="The right class of each sample, .npy or .npz; else those of X.npz.")
-@click.option(
-    "--shape",
-    "shapes",
-    type=_Shape(),
-    multiple=True,
-    metavar="NAME=1,3,H,W",
-    help="Sizes of an input that has open ones.",
-)
-@click.option("--mean", type=_Numbers(), metavar="M[,M,M]", help="Pixels: the mean of each channel, from 0 to 1. [0]")
-@click.option("--std", type=_Numbers(), metavar="S[,S,S]", help="Pixels: the deviation of each channel. [1]")
-@click.option("--resize", is_flag=True, help="Pixels: bring pictures to the size of the input.")
+@shape_option
+@picture_options
 @click.option("--keep", multiple=True, metavar="NAME", help="Leave this operator in float; may be given several times.")
 @click.option("--report", "page", metavar="X.html", help="Write a page with all tables, of every operator, too.")
 @click.option("--inspect", is_flag=True, help="Write nothing, need no data: say what will run where after quantising.")
@@ -101,10 +67,8 @@ def command(
     output: str | None,
     calibration: str | None,
     labels: str | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    mean: tuple[float, ...] | None,
-    std: tuple[float, ...] | None,
-    resize: bool,
+    shapes: dict[str, tuple[int, ...]],
+    picture: Pictures | None,
     keep: tuple[str, ...],
     page: str | None,
     inspect: bool,
@@ -125,10 +89,11 @@ def command(
     A checkpoint becomes its integers, X.npz, which `generate`, `compile` and the other verbs take as they take the
     checkpoint.
     """
+    check_kind(model)
     if tokenizer is not None and calibration is None:
         raise click.UsageError(f"--tokenizer {tokenizer} is for the texts of --calibration; give both or neither")
-    if model.endswith(_LANGUAGE_MODELS):
-        given = {"--labels": labels, "--shape": shapes, "--mean": mean, "--std": std, "--resize": resize}
+    if kind_of(model) in _LANGUAGE_MODELS:
+        given: dict[str, object] = {"--labels": labels, "--shape": shapes, "--mean, --std and --resize": picture}
         given |= {"--keep": keep, "--report": page, "--inspect": inspect}
         for option, value in given.items():
             if value:
@@ -139,7 +104,7 @@ def command(
         raise UnsupportedError(f"{model}: --tokenizer is for a checkpoint, .bin; drop it")
     cfg = load_config(config)
     if inspect:
-        _inspect(model, dict(shapes), cfg, as_json)
+        _inspect(model, shapes, cfg, as_json)
         return
     if calibration is None:
         raise click.UsageError(
@@ -152,14 +117,13 @@ def command(
         check_output(output, (kind,), inputs)
     if page is not None:
         check_output(page, (".html",), inputs)
-    pixels = Pictures(mean or (0.0,), std or (1.0,), resize) if mean or std or resize else None
     with report.progress(f"reading {model}", 1) as advance:
         result = quantise(
             model,
             calibration,
             labels=None if labels is None else _labels(labels),
-            shapes=dict(shapes),
-            pictures=pixels,
+            shapes=shapes,
+            pictures=picture,
             keep=keep,
             folder=f"{output}.parts",
             tell=advance,

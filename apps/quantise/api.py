@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...compiler.frontend.source import kind_of
+from ...compiler.frontend.source import check_kind, kind_of
 from ...hw.errors import InputError, UnsupportedError
-from ...hw.foreign import read_regular
+from .onnx_network import sizes_of
 from .result import Quantised
 from .samples import Input, Pictures, Samples, read_samples, samples_of
 from .search import Tell, tell_no_one
@@ -35,8 +35,9 @@ def quantise(
     `model` is the path of an ONNX or .tflite file. `data` are samples of its inputs: the path of a .npz or .npy file or
     of a folder of pictures, an array of shape (samples, *shape of the input), or arrays by the names of inputs.
     `labels` are the right classes of the samples, by default those in `data`. `shapes` are sizes of inputs that an ONNX
-    file leaves open, `pictures` says how pixels become numbers, `keep` names operators that stay in float. `folder`
-    keeps intermediate results until the end, so that an interrupted call goes on; `tell` hears of each step.
+    file leaves open, by default those of the data, `pictures` says how pixels become numbers, `keep` names operators
+    that stay in float. `folder` keeps intermediate results until the end, so that an interrupted call goes on; `tell`
+    hears of each step.
 
     The result has the network, how well it agrees with the float network, `save` and `compile`.
 
@@ -45,7 +46,10 @@ def quantise(
     """
     if not isinstance(model, (str, os.PathLike)):
         raise UnsupportedError(f"a {type(model).__name__} cannot be quantised; give the path of a float network")
-    network = open_float(os.fspath(model), shapes or {})
+    path = os.fspath(model)
+    if kind_of(path) == ".onnx":
+        shapes = sizes_of(path, shapes or {}, lambda entries: _samples(data, entries[0], pictures, None))
+    network = open_float(path, shapes or {})
     samples = _samples(data, network.inputs, pictures, labels)
     return network.quantise(samples, keep, folder=None if folder is None else Path(folder), tell=tell)
 
@@ -90,7 +94,8 @@ def open_float(path: str, shapes: Mapping[str, Sequence[int]]) -> FloatNetwork:
     Raises `FileError`, `InputError` for shapes that do not fit, and `UnsupportedError` for other kinds of files,
     networks that are quantised already, and where a package is missing.
     """
-    kind = kind_of(path) if Path(path).is_file() else ""
+    check_kind(path)
+    kind = kind_of(path)
     if kind == ".onnx":
         from .static import OnnxNetwork
 
@@ -99,7 +104,6 @@ def open_float(path: str, shapes: Mapping[str, Sequence[int]]) -> FloatNetwork:
         from .tflite_network import TfliteNetwork
 
         return TfliteNetwork(path, shapes)
-    read_regular(path, "a float network", 1 << 40)  # raises where there is no such file
     raise UnsupportedError(f"{path}: is no float network in {', '.join(FORMATS)}; export it as ONNX")
 
 
@@ -108,15 +112,16 @@ def _samples(
 ) -> Samples:
     """The samples in `data`, with `labels` in place of its own."""
     if isinstance(data, (str, os.PathLike)):
-        samples = read_samples(os.fspath(data), inputs, pictures)
+        samples = read_samples(os.fspath(data), [inputs], pictures)
     else:
         arrays = data if isinstance(data, Mapping) else {"inputs": np.asarray(data)}
         samples = samples_of({name: np.asarray(array) for name, array in arrays.items()}, inputs, "data", pictures)
     if labels is not None:
         samples.labels = np.asarray(labels)
-        if samples.labels.shape != (len(samples),) or samples.labels.dtype.kind not in "iu":
-            raise InputError(
-                f"labels have shape {samples.labels.shape} and type {samples.labels.dtype}; give an integer for each "
-                f"of the {len(samples)} samples"
-            )
+    known = samples.labels
+    if known is not None and (known.shape != (len(samples),) or known.dtype.kind not in "iu"):
+        raise InputError(
+            f"labels have shape {known.shape} and type {known.dtype}; give an integer for each of the {len(samples)} "
+            "samples"
+        )
     return samples

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ...compiler.frontend.source import give_sizes, read_source
 from ...hw.errors import FileError, InputError, UnsupportedError
 from ...hw.needs import need
 from .onnx_float import float_form
-from .samples import Input
+from .samples import Input, Samples
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -70,6 +71,25 @@ def inputs_of(model: ModelProto) -> list[Input]:
     return found
 
 
+def sizes_of(
+    path: str, shapes: Mapping[str, Sequence[int]], read: Callable[[Sequence[Sequence[Input]]], Samples]
+) -> dict[str, tuple[int, ...]]:
+    """The `shapes` of inputs, with those of data where sizes other than the batch are open still.
+
+    `read` reads the data for the inputs of an entry; the first sample decides. Raises as it and `read_source`.
+    """
+    inputs = inputs_of(read_source(path, shapes=shapes).onnx())
+    if not any(None in each.shape[1:] for each in inputs):
+        return {name: tuple(shape) for name, shape in shapes.items()}
+    first = read([inputs])[0]
+    return {each.name: first[each.name].shape for each in inputs}
+
+
+def quantised_operators(model: ModelProto) -> list[str]:
+    """The kinds of operators in a network that only quantised networks have, by name."""
+    return sorted({node.op_type for node in model.graph.node} & {*_QUANTISED})
+
+
 def prepare(model: ModelProto, source: str, shapes: Mapping[str, Sequence[int]]) -> ModelProto:
     """A float network with fixed sizes, folded by onnxruntime, in an operator set that QDQ networks need.
 
@@ -82,7 +102,7 @@ def prepare(model: ModelProto, source: str, shapes: Mapping[str, Sequence[int]])
     from onnx import version_converter
 
     fixed = float_form(model)
-    if quantised := sorted({n.op_type for n in fixed.graph.node} & {*_QUANTISED}):
+    if quantised := quantised_operators(fixed):
         raise UnsupportedError(f"{source}: is quantised already (it has {quantised[0]}); compile it as it is")
     _fix_shapes(fixed, source, shapes)
     version = next((o.version for o in fixed.opset_import if o.domain in ("", "ai.onnx")), 0)
@@ -109,23 +129,14 @@ def prepare(model: ModelProto, source: str, shapes: Mapping[str, Sequence[int]])
 
 def _fix_shapes(model: ModelProto, source: str, shapes: Mapping[str, Sequence[int]]) -> None:
     inputs = {i.name: i for i in inputs_of(model)}
-    for name, shape in shapes.items():
-        if name not in inputs:
-            raise InputError(f"{source}: has no input {name!r}; its inputs are {', '.join(inputs)}")
-        if not inputs[name].fits(shape):
-            have = ", ".join("any" if d is None else str(d) for d in inputs[name].shape)
-            raise InputError(f"{source}: input {name!r} is ({have}), and not {tuple(shape)}")
+    give_sizes(source, model, shapes)
     for value in model.graph.input:
         if value.name not in inputs:
             continue
-        wanted = shapes.get(value.name)
-        for k, dim in enumerate(value.type.tensor_type.shape.dim):
-            if wanted is not None:
-                dim.dim_value = wanted[k]
-            elif dim.dim_value <= 0 and k == 0:
-                dim.dim_value = 1
+        for dim in value.type.tensor_type.shape.dim[:1]:
+            dim.dim_value = max(1, dim.dim_value)
     if still := [i for i in inputs_of(model) if None in i.shape]:
-        size = "x".join("N" if d is None else str(d) for d in still[0].shape)
+        size = ",".join("N" if d is None else str(d) for d in still[0].shape)
         raise InputError(
             f"{source}: input {still[0].name!r} has open sizes; give them with --shape {still[0].name}={size}"
         )
@@ -267,8 +278,6 @@ def _quiet() -> Iterator[None]:
 
 def read_onnx(path: str) -> ModelProto:
     """The network in the file. Raises `FileError`."""
-    from ...compiler.frontend.source import read_source
-
     source = read_source(path)
     if source.kind != ".onnx":
         raise FileError(f"{path}: is no ONNX network; give one")

@@ -203,7 +203,8 @@ def _placement(placement: dict[str, Any]) -> str:
         return ""
     table = html_table([_HEADINGS.get(name) or name for name in rows[0]], [list(row.values()) for row in rows])
     count = "1 operator" if len(rows) == 1 else f"{len(rows):,} operators"
-    return f"{note(placement['why'])}<details open><summary>{count}</summary>{table}</details>"
+    advice = note(placement["remedy"]) if placement.get("remedy") else ""  # reports of earlier versions have none
+    return f"{note(placement['why'])}{advice}<details open><summary>{count}</summary>{table}</details>"
 
 
 def _operators(data: dict[str, Any], places: dict[str, str]) -> str:

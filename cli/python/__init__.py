@@ -8,7 +8,7 @@ assume `import numpy as np` and run in the root of the repository.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ _NETWORKS_ALONE = {
     "mapping": ", whose layers it names; a schedule or a program has none",
     "batch": "; a schedule or a program takes what its tensors hold",
     "target": ", whose operators it assigns; a schedule or a program has none",
+    "shapes": " whose files leave sizes open; a graph, a schedule or a program has sizes",
     "input_types": " in Deeploy's dialect, whose files do not say them; a graph, a schedule or a program has them",
 }
 
@@ -81,6 +82,7 @@ def compile(
     batch: int = 1,
     target: Target | None = None,
     input_types: Mapping[str, str] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Executable:
     """Compile `model` for a configuration, to an executable.
 
@@ -92,7 +94,7 @@ def compile(
     text as `--dram` takes it: tiles are chosen for it; by default it is `zynq_hp`. With `batch` a network's program
     takes so many inputs in a run, one behind the other in the first dimension of its tensors. `target` has other
     modules or kernels than the configuration's (docs/targets.md, docs/kernels.md). `input_types` are those of inputs of
-    a file in Deeploy's dialect, by name (docs/networks.md).
+    a file in Deeploy's dialect, by name (docs/networks.md), `shapes` those of inputs whose sizes a file leaves open.
 
     >>> import tilewright as tw
     >>> tw.compile("examples/digits/digits.onnx", "tiny")
@@ -100,17 +102,17 @@ def compile(
     >>> tw.compile("examples/digits/digits.onnx", "tiny", batch=4).outputs[0].shape
     (4, 10)
 
-    Raises `FileError` for a path that is no network, `InputError` for a mapping that does not fit or a batch below 1,
-    `UnsupportedError` for operators that nothing can run, for a network whose inputs cannot be together, and for a
-    mapping, a batch or types of inputs without such a network, `CapacityError` for a batch that no memory holds,
-    otherwise as `build`.
+    Raises `FileError` for a path that is no network, `InputError` for a mapping or shapes that do not fit or a batch
+    below 1, `UnsupportedError` for operators that nothing can run, for a network whose inputs cannot be together, and
+    for a mapping, a batch, types or shapes of inputs without such a network, `CapacityError` for a batch that no memory
+    holds, otherwise as `build`.
     """
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.launch import Launch
     from tilewright.runtime.program import Program
 
     if isinstance(model, (Program, Launch)):
-        _check_alone(mapping=mapping, batch=batch, target=target, input_types=input_types)
+        _check_alone(mapping=mapping, batch=batch, target=target, input_types=input_types, shapes=shapes)
         return Executable.from_launch(model.finish() if isinstance(model, Program) else model)
     from tilewright.compiler import api, graph, network
     from tilewright.compiler.target.variants import of_images
@@ -119,14 +121,14 @@ def compile(
 
     memory = None if dram is None else load_dram(dram)
     if isinstance(model, graph.Graph):
-        _check_alone(input_types=input_types)
+        _check_alone(input_types=input_types, shapes=shapes)
         several = of_images(model, batch)
         cfg = load_config(config)
         return network.compile_graph(several, cfg, contract, mapping=mapping, dram=memory, target=target)
     if hasattr(model, "__fspath__") or isinstance(model, str):
         facts: dict[str, Any] = {"mapping": mapping, "dram": memory, "batch": batch, "target": target}
-        return network.compile_model(model, config, contract, **facts, input_types=input_types)
-    _check_alone(mapping=mapping, batch=batch, target=target, input_types=input_types)
+        return network.compile_model(model, config, contract, **facts, input_types=input_types, shapes=shapes)
+    _check_alone(mapping=mapping, batch=batch, target=target, input_types=input_types, shapes=shapes)
     return Executable.from_launch(api.build(model, config).finish())
 
 

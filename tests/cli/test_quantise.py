@@ -78,7 +78,7 @@ def test_a_float_network_becomes_an_int8_network(tilewright, network, tmp_path):
     assert done.status == 0, done.err
     text = " ".join(done.out.split())
     for part in (
-        "(8, 1, 8, 8) is read as 8 samples of 'x', one a run",
+        "'x': (8, 1, 8, 8) is read as 8 samples, one a run",
         "ranges and form SNR dB same class % right %",
         "operator kind SNR dB lost dB",
         "right: 100.0 % in float, 100.0 % in int8",
@@ -147,7 +147,7 @@ def test_mistakes_with_networks_are_one_line(tilewright, network, small, tmp_pat
         ((network, *data, "--mean", "a"), 2, "'a' is no list of numbers"),
         ((network, *data, "--keep", "none"), 5, "has no operator 'none' to keep in float"),
         ((network, "--calibration", tmp_path / "none.npz"), 6, "no such file"),
-        ((tmp_path / "text.onnx", *data), 6, "not an ONNX model, or damaged"),
+        ((tmp_path / "text.onnx", *data), 6, "is a text; give a network"),
         ((tmp_path / "none.onnx", *data), 6, "no such file"),
         ((tmp_path / "x.npz", *data), 5, "is no float network in .onnx, .tflite"),
         ((network, *data, "--tokenizer", network), 5, "--tokenizer is for a checkpoint, .bin; drop it"),

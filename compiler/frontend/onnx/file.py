@@ -155,13 +155,13 @@ def _fix_batch(path: Path, model: ModelProto, empty: bool = False) -> None:
             raise UnsupportedError(f"{path}: input {value.name!r} is no tensor; only tensors are supported")
         tensor = value.type.tensor_type
         dims = tensor.shape.dim
-        text = ", ".join(d.dim_param or str(d.dim_value or "?") for d in dims)
+        sizes = [d.dim_param or str(d.dim_value or "?") for d in dims]
         if not tensor.HasField("shape") or any(
             not (d.HasField("dim_value") if empty else d.dim_value) for d in dims[1:]
         ):
             raise UnsupportedError(
-                f"{path}: input {value.name!r} has shape ({text}); only the first size may be open; "
-                "fix the others with python -m onnxruntime.tools.make_dynamic_shape_fixed"
+                f"{path}: input {value.name!r} has shape ({', '.join(sizes)}); only the first size may be open; give "
+                f"numbers for the others: --shape {value.name}={','.join(['1', *sizes[1:]])}"
             )
         if dims and not dims[0].dim_value:
             dims[0].dim_value = 1

@@ -128,7 +128,8 @@ class TfliteImporter(Builder):
             info = self.file.tensors[k]
             if any(size < 0 and given < 2 for size, given in zip(info.signature[1:], info.shape[1:])):
                 shape = ", ".join("?" if size < 0 else str(size) for size in info.signature)
-                known = f"the file must give open sizes, but for the first; it gives {info.shape}"
+                sizes = ",".join(map(str, info.shape))
+                known = f"only the first size may be open; give numbers for the others: --shape {info.name}={sizes}"
                 self.problems.append(Refusal(f"input {info.name!r} has shape ({shape}); {known}"))
             try:
                 t = self.described(info)

@@ -22,7 +22,7 @@ from flatbuffers import flexbuffers
 
 from ....hw.errors import FileError, UnsupportedError
 from ...graph import Names
-from ..source import Source, as_source
+from ..source import Source, as_source, check_shape
 
 try:
     from ai_edge_litert import schema_py_generated as schema
@@ -112,18 +112,29 @@ class ModelFile(Subgraph):
 
 
 def read(model: str | Path | Source) -> ModelFile:
-    """Parse a file. Raises `FileError` if it is missing, not a .tflite file, truncated or inconsistent."""
+    """Parse a file; inputs have the shapes that the source gives them.
+
+    Raises `FileError` if it is missing, not a .tflite file, truncated or inconsistent, `InputError` for a shape that is
+    not that of an input.
+    """
     source = as_source(model)
     path, data = source.path, source.content
     if data[4:8] != IDENTIFIER:
         raise FileError(f"{path}: not a .tflite model: bytes 4 to 7 are {data[4:8]!r}, expected {IDENTIFIER!r}")
     try:
-        return _parse(path, schema.ModelT.InitFromPackedBuf(data, 0))
+        file = _parse(path, schema.ModelT.InitFromPackedBuf(data, 0))
     except FileError:
         raise
     except Exception as exc:  # damaged offsets make the reader raise errors of any kind
         text = " ".join(str(exc).split()) or type(exc).__name__
         raise FileError(f"{path}: a truncated or damaged .tflite model ({text})") from None
+    inputs = {file.tensors[k].name: k for k in file.inputs}
+    for name, shape in source.shapes.items():
+        known = {each: tuple(d if d >= 0 else None for d in file.tensors[k].signature) for each, k in inputs.items()}
+        check_shape(path, name, shape, known)
+        sizes = tuple(shape)
+        file.tensors[inputs[name]] = replace(file.tensors[inputs[name]], shape=sizes, signature=sizes)
+    return file
 
 
 def _parse(path: Path, model: Flat) -> ModelFile:

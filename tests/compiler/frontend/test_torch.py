@@ -142,7 +142,7 @@ def test_what_has_no_counterpart(tmp_path):
 
     with pytest.raises(UnsupportedError, match=r"clamps to \[-127, 127\]; only \[-128, 127\] is supported"):
         import_torch(torch.export.export(Narrow(), (torch.zeros(1, 4),)))
-    (tmp_path / "bad.pt2").write_bytes(b"no program")
+    (tmp_path / "bad.pt2").write_bytes(b"\xff" * 30)
     with pytest.raises(FileError, match=r"bad\.pt2: not an exported program, or damaged"):
         import_model(tmp_path / "bad.pt2")
     with pytest.raises(FileError, match=r"absent\.pt2: no such file"):

@@ -213,14 +213,16 @@ def test_truncated_files(tmp_path, share):
     data = DIGITS.read_bytes()
     path = tmp_path / "cut.onnx"
     path.write_bytes(data[: int(len(data) * share)])
-    with pytest.raises(FileError, match=r"cut\.onnx: not an ONNX model, or damaged") as caught:
+    with pytest.raises(
+        FileError, match=r"cut\.onnx: is (an empty file|the first [\d,]+ bytes of an ONNX network)"
+    ) as caught:
         import_onnx(path)
     assert "\n" not in str(caught.value)
 
 
 def test_other_files(tmp_path):
     (tmp_path / "text.onnx").write_text("not a model")
-    texts = {"absent.onnx": "no such file", ".": "is a folder", "text.onnx": "not an ONNX model"}
+    texts = {"absent.onnx": "no such file", ".": "is a folder", "text.onnx": "is a text; give a network"}
     for name, text in texts.items():
         with pytest.raises(FileError, match=text):
             import_onnx(tmp_path / name)

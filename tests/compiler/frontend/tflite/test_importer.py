@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.frontend.core import Refusal, shortened, summary
+from tilewright.compiler.frontend.source import read_source
 from tilewright.compiler.frontend.tflite.file import read
 from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.frontend.tflite.shapes import fold_constants
@@ -158,7 +160,7 @@ PROBLEMS = {
     "input 'image': has tensor 'image' with no quantisation parameters": tensor(0, "quantization", None),
     "input 'image': has tensor 'image' with 2 scales": quantisation(0, "scale", np.ones(2, np.float32)),
     "the conversion is ('int16', 'int8'), expected ('int16', 'int16')": tensor(0, "type", 7),
-    "input 'image' has shape (?, ?, 5, 3); the file must give open sizes, but": open_size,
+    "input 'image' has shape (?, ?, 5, 3); only the first size may be open; give numbers": open_size,
     "has weights 't1' with a zero point other than 0": quantisation(1, "zeroPoint", np.array([1, 0, 0, 0])),
     "has weights 't1' of shape (4, 3, 3, 3) with 4 scales along dimension 3": quantisation(1, "quantizedDimension", 3),
     ": int32 of shape (3,), expected int32 (4,)": operands("inputs", lambda m: [0, 1, m.const(np.zeros(3, np.int32))]),
@@ -215,9 +217,37 @@ def test_open_sizes_that_the_file_gives(m, equals_litert):
     equals_litert(m, m.op("RELU", [x], (1, 6, 5, 3), 0.05, -3))
 
 
-def test_other_endings():
+@pytest.mark.parametrize("size", [(2, 9, 7), (1, 4, 12)])
+def test_open_sizes_that_are_given(m, size):
+    x = m.input((1, 1, 1, 3), name="x")
+    m.graph.tensors[x].shapeSignature = np.array([-1, -1, -1, 3], np.int32)
+    y = m.op("CONV_2D", [x, *m.weights((6, 3, 3, 3))], (1, 1, 1, 6), padding=0, strideH=2, strideW=1)
+    m.output(m.op("RELU", [y], (1, 1, 1, 6), 0.05, -3))
+    path, shape = m.save(), (*size, 3)
+    with pytest.raises(UnsupportedError, match="give numbers for the others: --shape x=1,1,1,3"):
+        import_tflite(path)
+    graph = import_tflite(read_source(path, shapes={"x": shape}))
+    image = np.random.default_rng(0).integers(-128, 128, shape, np.int8)
+    interpreter = Interpreter(str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+    interpreter.resize_tensor_input(interpreter.get_input_details()[0]["index"], shape)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], image)
+    interpreter.invoke()
+    expected = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    values, _ = reference.run(graph, {"x": image}, "double")
+    np.testing.assert_array_equal(values[graph.outputs[0].name], expected)
+    for wrong, text in (
+        ({"x": (1, 4, 4, 4)}, r"\(any, any, any, 3\), which \(1, 4, 4, 4\) is not"),
+        ({"q": shape}, "no input 'q'"),
+    ):
+        with pytest.raises(InputError, match=text):
+            import_tflite(read_source(path, shapes=wrong))
+
+
+def test_other_endings(tmp_path):
+    (tmp_path / "net.pb").write_bytes(b"\xff" * 30)
     with pytest.raises(UnsupportedError, match=r"net\.pb: unknown kind of network; must be one of \.tflite, \.onnx"):
-        import_model("net.pb")
+        import_model(tmp_path / "net.pb")
 
 
 FOLDER = Path(__file__).parents[5] / "shared" / "networks"
@@ -288,9 +318,14 @@ def test_files_of_other_kinds(tmp_path):
         read(tmp_path / "absent.tflite")
     with pytest.raises(FileError, match="is a folder"):
         read(tmp_path)
-    for content in (b"", b"not a model at all", bytes(1000)):
+    texts = {
+        b"": "is an empty file",
+        b"not a model at all": "is a text",
+        bytes(1000): "not a .tflite model: bytes 4 to 7",
+    }
+    for content, text in texts.items():
         (tmp_path / "other.tflite").write_bytes(content)
-        with pytest.raises(FileError, match=r"other\.tflite: not a \.tflite model: bytes 4 to 7 are"):
+        with pytest.raises(FileError, match=rf"other\.tflite: {text}"):
             read(tmp_path / "other.tflite")
 
 
