@@ -16,7 +16,7 @@ from .result import Quantised
 from .samples import Input, Pictures, Samples, read_samples, samples_of
 from .search import Tell, tell_no_one
 
-FORMATS = (".onnx",)
+FORMATS = (".onnx", ".tflite")
 
 
 def quantise(
@@ -32,11 +32,11 @@ def quantise(
 ) -> Quantised:
     """Quantise a float network to int8, as `tilewright quantise` does (docs/quantise.md).
 
-    `model` is the path of an ONNX file. `data` are samples of its inputs: the path of a .npz or .npy file or of a
-    folder of pictures, an array of shape (samples, *shape of the input), or arrays by the names of inputs. `labels` are
-    the right classes of the samples, by default those in `data`. `shapes` are sizes of inputs that the file leaves
-    open, `pictures` says how pixels become numbers, `keep` names operators that stay in float. `folder` keeps
-    intermediate results until the end, so that an interrupted call goes on; `tell` hears of each step.
+    `model` is the path of an ONNX or .tflite file. `data` are samples of its inputs: the path of a .npz or .npy file or
+    of a folder of pictures, an array of shape (samples, *shape of the input), or arrays by the names of inputs.
+    `labels` are the right classes of the samples, by default those in `data`. `shapes` are sizes of inputs that an ONNX
+    file leaves open, `pictures` says how pixels become numbers, `keep` names operators that stay in float. `folder`
+    keeps intermediate results until the end, so that an interrupted call goes on; `tell` hears of each step.
 
     The result has the network, how well it agrees with the float network, `save` and `compile`.
 
@@ -87,10 +87,15 @@ def open_float(path: str, shapes: Mapping[str, Sequence[int]]) -> FloatNetwork:
     Raises `FileError`, `InputError` for shapes that do not fit, and `UnsupportedError` for other kinds of files,
     networks that are quantised already, and where a package is missing.
     """
-    if kind_of(path) == ".onnx":
+    kind = kind_of(path) if Path(path).is_file() else ""
+    if kind == ".onnx":
         from .static import OnnxNetwork
 
         return OnnxNetwork(path, shapes)
+    if kind == ".tflite":
+        from .tflite_network import TfliteNetwork
+
+        return TfliteNetwork(path, shapes)
     read_regular(path, "a float network", 1 << 40)  # raises where there is no such file
     raise UnsupportedError(f"{path}: is no float network in {', '.join(FORMATS)}; export it as ONNX")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,15 +13,6 @@ from ...compiler.network import compile_graph
 from ...hw.config import Config, load_config
 from ...runtime.executable import Executable
 from ...runtime.files import atomic_write
-
-EXACT_DB = 200.0  # stands for a tensor without any error
-
-
-def snr_db(signal: float, noise: float) -> float:
-    """10 log10 of the ratio of two sums of squares, at most `EXACT_DB`; 0 where there is no signal."""
-    if noise <= 0 or signal <= 0:
-        return EXACT_DB if noise <= 0 else 0.0
-    return min(EXACT_DB, 10 * math.log10(signal / noise))
 
 
 @dataclass(frozen=True)

@@ -148,9 +148,9 @@ def test_mistakes_with_networks_are_one_line(tilewright, network, small, tmp_pat
         ((network, "--calibration", tmp_path / "none.npz"), 6, "no such file"),
         ((tmp_path / "text.onnx", *data), 6, "not an ONNX model, or damaged"),
         ((tmp_path / "none.onnx", *data), 6, "no such file"),
-        ((tmp_path / "x.npz", *data), 5, "is no float network in .onnx"),
+        ((tmp_path / "x.npz", *data), 5, "is no float network in .onnx, .tflite"),
         ((network, *data, "--tokenizer", network), 5, "--tokenizer is for a checkpoint, .bin; drop it"),
-        ((small, "-o", tmp_path / "y.npz", "--inspect"), 5, "--inspect is for networks, .onnx"),
+        ((small, "-o", tmp_path / "y.npz", "--inspect"), 5, "--inspect is for networks, .onnx or .tflite"),
         ((small,), 2, "Missing option '-o'"),
     ):
         done = tilewright("quantise", *arguments)
