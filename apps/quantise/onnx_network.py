@@ -70,6 +70,7 @@ def prepare(model: ModelProto, source: str, shapes: Mapping[str, Sequence[int]])
     that of an input, or that is missing; `UnsupportedError` for networks that are quantised already or that
     onnxruntime does not run.
     """
+    need_libraries()
     import onnx
     import onnxruntime as ort
     from onnx import version_converter
@@ -261,6 +262,7 @@ def _quiet() -> Iterator[None]:
 
 def read_onnx(path: str) -> ModelProto:
     """The network in the file. Raises `FileError`."""
+    need_libraries()
     from ...compiler.frontend.source import read_source
 
     source = read_source(path)
