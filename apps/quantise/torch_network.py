@@ -106,9 +106,7 @@ def _batch(batch: Any, names: Sequence[str]) -> tuple[list[np.ndarray], np.ndarr
     parts = [*map(_array, [batch] if isinstance(batch, _TENSORS) else batch)]
     inputs, more = parts[: len(names)], parts[len(names) :]
     if len(inputs) < len(names) or len(more) > 1:
-        raise InputError(
-            f"data has {len(parts)} tensors a batch; the network has {len(names)} inputs: {', '.join(names)}"
-        )
+        raise InputError(f"data has {len(parts)} tensors a batch; the network takes {', '.join(names)}, and labels")
     classes = [part for part in more if part.ndim == 1 and part.dtype.kind in "iu"]
     return inputs, classes[0] if classes else None
 
