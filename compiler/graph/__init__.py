@@ -29,6 +29,14 @@ from .deeploy import ShiftAdd as ShiftAdd
 from .deeploy import ShiftMatMul as ShiftMatMul
 from .deeploy import ShiftMul as ShiftMul
 from .deeploy import ShiftRequantize as ShiftRequantize
+from .dynamic import IntegerConv2d as IntegerConv2d
+from .dynamic import PadBy as PadBy
+from .dynamic import QuantizeBy as QuantizeBy
+from .dynamic import RangeScale as RangeScale
+from .dynamic import RangeZeroPoint as RangeZeroPoint
+from .dynamic import ScaleSums as ScaleSums
+from .dynamic import SubtractZeroPoint as SubtractZeroPoint
+from .dynamic import ValueRange as ValueRange
 from .elementwise import Add as Add
 from .elementwise import Binary as Binary
 from .elementwise import Dequantize as Dequantize
@@ -101,6 +109,9 @@ from .recurrent import Rescale as Rescale
 from .recurrent import Softmax16 as Softmax16
 from .recurrent import State as State
 from .recurrent import TimeFilter as TimeFilter
+from .wide import QuantizeWide as QuantizeWide
+from .wide import ScaleBytes as ScaleBytes
+from .wide import SplitBytes as SplitBytes
 from .windows import ArgMax as ArgMax
 from .windows import AveragePool as AveragePool
 from .windows import ExactAveragePool as ExactAveragePool

@@ -236,7 +236,9 @@ class Pad(Selection):
         self.expect("the number of dimensions of the padding", len(self.pads), len(self.x.shape))
         self.expect("the smallest padding", min(0, *(n for pair in self.pads for n in pair)), 0)
         if self.x.dtype != "float32":
-            self.expect("whether the value is a whole number of -128..127", self.value in range(-128, 128), True)
+            limit = 1 << (15 if self.x.dtype == "int16" else 7)
+            whole = self.value in range(-limit, limit)
+            self.expect(f"whether the value is a whole number of {-limit}..{limit - 1}", whole, True)
         shape = tuple(n + before + after for n, (before, after) in zip(self.x.shape, self.pads))
         self.expect("the output's shape", self.output.shape, shape)
 

@@ -19,7 +19,7 @@ from .. import graph as g
 from . import language
 from .attention import attention, rotary
 from .cache import RowsJoined, RowsOut, heads_out, join_rows, write_columns, write_rows
-from .conv import conv2d, dense, dense16, whole_image
+from .conv import conv2d, dense, dense16, integer_conv2d, integer_dense, whole_image
 from .elementwise import constant_per_channel, leaky_relu, lookup, pair, prelu, requantise, sum_of_two, weighted_sum
 from .fold import Fold
 from .language import Record
@@ -63,6 +63,8 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.QDense: (dense,),
     g.QConvTranspose2d: (conv_transpose,),
     g.Dense16: (dense16,),
+    g.IntegerConv2d: (integer_conv2d,),
+    g.IntegerMatMul: (integer_dense,),
     g.QuantizeImage: (quantise_image,),
     RowsJoined: (join_rows,),
     RowsOut: (heads_out,),

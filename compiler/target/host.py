@@ -22,6 +22,7 @@ import numpy as np
 from ...runtime.hostops import STAGES
 from .. import graph as g
 from ..graph.operators import BYTES
+from ..graph.rewrite import Producers, Rule, rewrite, without_unread
 from .module import ExecModule, Memory, Pattern
 from .steps import Steps
 
@@ -315,6 +316,38 @@ def _value(op: g.Operator, known: Mapping[str, np.ndarray], rank: int) -> np.nda
     return arrays[0]
 
 
+def scaled_sums(graph: g.Graph) -> g.Graph:
+    """Sums less the zero point that become float32, are scaled, added to a bias and clamped at 0 are one operator."""
+
+    def binary(op: g.FloatBinary, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        for t, other in (op.inputs, op.inputs[::-1]):
+            before = producers.get(t.name)
+            if before is None or readers.only(before) is None or op.output.shape != t.shape:
+                continue
+            if op.function == "Mul" and isinstance(before, g.Cast):
+                less = producers.get(before.x.name)
+                if isinstance(less, g.SubtractZeroPoint) and readers.only(less) is not None and _along(other, less):
+                    return [g.ScaleSums(op.name, (*less.inputs, other), op.output, less.sums, less.axis)]
+            if isinstance(before, g.ScaleSums) and op.function == "Add" and before.extends and _along(other, before):
+                return [replace(before, name=op.name, inputs=(*before.inputs, other), output=op.output)]
+        return None
+
+    def clamped(op: g.FloatFunction, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        before = producers.get(op.x.name)
+        if op.function != "Relu" or not isinstance(before, g.ScaleSums) or readers.only(before) is None:
+            return None
+        return [replace(before, name=op.name, output=op.output, relu=True)]
+
+    found = rewrite(graph, Rule(g.FloatBinary, binary), Rule(g.FloatFunction, clamped))
+    return graph if found is graph else without_unread(found)
+
+
+def _along(t: g.Tensor, op: g.SubtractZeroPoint | g.ScaleSums) -> bool:
+    """True if `t` is one number, or one for each index of the axis of `op`."""
+    sizes = (1,) * (len(op.output.shape) - len(t.shape)) + t.shape
+    return all(n == 1 or k == op.axis for k, n in enumerate(sizes))
+
+
 def _without_kernel(op: g.Operator) -> str:
     return "" if op.kernels() else "it has no kernel"
 
@@ -324,7 +357,7 @@ class HostCpu(ExecModule):
 
     name = "host"
     patterns = (Pattern("operator with a kernel", (g.Operator,), _without_kernel),)
-    transformations = (tabled,)
+    transformations = (tabled, scaled_sums)
     memories = (Memory("DRAM", 512 << 20, 8.0, ("activations", "weights")),)
 
     def __init__(self, model: HostModel | None = None):

@@ -17,24 +17,25 @@ from ..schema import Array, Int, OneOf
 from .arrays import AnyArray, Attrs, Float32, Int8, Int64, Ints
 from .c_calls import C, Value, Writer
 from .fixed_point import bit_count, reciprocal
-from .row import INT32, INTEGERS, TWO_SCALES, HostOp, Operand, Operands, cast_to, giving, need, together
+from .row import INT16, INT32, INTEGERS, TWO_SCALES, HostOp, Operand, Operands, cast_to, giving, need, together
 
 _EVERY = np.arange(-128, 128).astype(np.int8)
 # The float32 before 0.5: a tie and this make a whole number, as float32 rounds their sum, but this and this do not.
 _BELOW_HALF = np.nextafter(np.float32(0.5), np.float32(0))
 
 
-def quantize(x: Float32, *, scale: float, zero_point: int, ties_away: bool = False) -> Int8:
-    """int8 `clamp(round(x / scale) + zero_point, -128, 127)`, divided in float32.
+def quantize(x: Float32, *, scale: float, zero_point: int, ties_away: bool = False, dtype: str = "int8") -> AnyArray:
+    """`clamp(round(x / scale) + zero_point)` as `dtype`, int8 or int16, divided in float32.
 
     Ties go to the even value, as in ONNX, or away from zero. Raises `InputError` for values that are not numbers.
     """
     if np.isnan(x).any():
-        raise InputError("the input holds NaN, which has no int8 value")
+        raise InputError(f"the input holds NaN, which has no {dtype} value")
+    info = np.iinfo(dtype)
     with np.errstate(over="ignore"):  # the largest numbers are clamped like those that are not finite
         q = np.asarray(x, np.float32) / np.float32(scale)
     q = np.trunc(q + np.copysign(_BELOW_HALF, q)) if ties_away else np.rint(q)
-    return np.clip(q + zero_point, -128, 127).astype(np.int8)
+    return np.clip(q + zero_point, info.min, info.max).astype(dtype)
 
 
 def expect_numbers(flags: Int8) -> Int8:
@@ -170,6 +171,11 @@ def squared_difference(x: Int8, y: Int8, *, zero_points: Ints, multipliers: Ints
     return rounding.requantise((first - second) ** 2, multipliers[2], exponents[2], zero_points[2])
 
 
+def _quantized(inputs: Operands, a: Attrs) -> Operand:
+    need(abs(a["zero_point"] + 0.5) < 1 << 8 * np.dtype(a["dtype"]).itemsize - 1, f"zero_point is not in {a['dtype']}")
+    return cast_to(inputs, a)
+
+
 def _recoded(inputs: Operands, a: Attrs) -> Operand:
     return Operand(inputs[0].shape, "int8" if inputs[0].dtype == "uint8" else "uint8")
 
@@ -195,16 +201,16 @@ def _product_in_c(function: str) -> C:
 ROWS = (
     HostOp(
         quantize,
-        giving("int8"),
-        {},
+        _quantized,
+        {"zero_point": INT16, "dtype": OneOf(("int8", "int16"))},
         ("float32",),
-        c=C("tw_quantize", "x out size scale zero_point ties_away", checked=True),
+        c=C("tw_quantize", "x out out_type size scale zero_point ties_away", checked=True),
     ),
     HostOp(expect_numbers, giving("int8"), c=C("tw_expect_numbers", "x out size", checked=True)),
     HostOp(
         dequantize,
         giving("float32"),
-        {},
+        {"zero_point": INT16},
         ("int8", "int16"),
         c=C("tw_dequantize", "x x_width out size scale zero_point"),
     ),

@@ -20,7 +20,7 @@ from .c_calls import Translation, Value, Writer
 # an operator may make arrays of _GROWTH times the elements of its operands and result, and _FREE elements more
 _GROWTH, _FREE = 64, 1 << 20
 
-INT8, INT32 = Int(-128, 127), Int(-(1 << 31), (1 << 31) - 1)
+INT8, INT16, INT32 = (Int(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32))
 MULTIPLIER, EXPONENT = Int(0, (1 << 31) - 1), Int(-32, 31)  # parameters of hw/rounding.py
 FINITE = Real(-3.5e38, 3.5e38)
 INTEGERS = ("int8", "int16", "int32")

@@ -18,6 +18,7 @@ from . import (
     attention,
     deeploy,
     detection,
+    dynamic,
     elementwise,
     floats,
     layers,
@@ -27,6 +28,7 @@ from . import (
     recurrent,
     reductions,
     resize,
+    wide,
 )
 from .arrays import AnyArray, Attrs
 from .c_calls import Value, Writer
@@ -50,6 +52,8 @@ _SUBJECTS = (
     deeploy,
     recurrent,
     detection,
+    dynamic,
+    wide,
 )
 
 

@@ -24,6 +24,7 @@ class QdqModel:
 
     def __init__(self, folder, seed=0, activations=np.int8):
         self.folder, self.rng, self.type = folder, np.random.default_rng(seed), activations
+        self.middle = {np.uint8: 1 << 7, np.uint16: 1 << 15}.get(activations, 0)  # of the type's range
         self.nodes, self.constants, self.inputs, self.outputs = [], {}, [], []
 
     def const(self, array):
@@ -49,7 +50,7 @@ class QdqModel:
 
     def quantise(self, x, scale=0.05, zero_point=3, **names):
         """quantize + dequantize; `zero_point` counts from the middle of the type's range."""
-        zero = self.type(zero_point + (128 if self.type is np.uint8 else 0))
+        zero = self.type(zero_point + self.middle)
         parameters = self.const(np.float32(scale)), self.const(zero)
         return self.node("DequantizeLinear", self.node("QuantizeLinear", x, *parameters, **names), *parameters)
 

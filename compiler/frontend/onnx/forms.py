@@ -40,6 +40,7 @@ from .floats import Floats
 from .geometry import window
 from .movements import MOVES, moved
 from .nodes import Reader
+from .weights import dense_weights, doubled, halves, of_bytes, scaled
 
 _EXACT = 1e-5  # largest distance of a bound from an integer, in steps
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -213,11 +214,12 @@ def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     if not isinstance(core, Expr) or core.node.op not in LINEAR:
         return None
     node, (first, weight, *rest) = core.node, core.args
-    x = imp.as_view(first) if isinstance(weight, Weights) and not node.attrs.get("transA", 0) else None
+    narrow = isinstance(weight, Weights) and of_bytes(weight) and not node.attrs.get("transA", 0)
+    x = imp.as_view(first) if narrow else None
     if x is None or not isinstance(weight, Weights):
         return None
     dense = node.op in ("Gemm", "MatMul")
-    scaled_weights = _dense_weights(node, weight) if dense else _conv_weights(imp, node, x, weight)
+    scaled_weights = dense_weights(node, weight) if dense else _conv_weights(imp, node, x, weight)
     axis = len(core.shape) - 1 if dense else 1
     scaled = channel_vector(factor, core.shape, axis), channel_vector(offset, core.shape, axis)
     own = constant(rest[0]) if rest and rest[0] is not None else np.zeros(1)
@@ -243,15 +245,6 @@ def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     return _conv(imp, node, x.tensor, layer, units, result)
 
 
-def _dense_weights(node: Node, weight: Weights) -> tuple[np.ndarray, np.ndarray] | None:
-    """((O, I), scales); None where there is one scale per input."""
-    if weight.integers.ndim != 2:
-        return None
-    channel = 0 if node.attrs.get("transB", 0) else 1
-    centred = weight.centred if channel == 0 else weight.centred.T
-    return _scaled(centred, weight, channel)
-
-
 def _conv_weights(imp: Quantiser, node: Node, x: View, weight: Weights) -> tuple[np.ndarray, np.ndarray] | None:
     """(weights of four dimensions, output channel first, scales)."""
     if weight.integers.ndim != len(x.shape) or len(x.shape) not in (3, 4):
@@ -261,9 +254,9 @@ def _conv_weights(imp: Quantiser, node: Node, x: View, weight: Weights) -> tuple
     if node.op == "Conv":
         if x.shape[1] != shape[1] * groups:
             raise Problem(node, f"has {x.shape[1]} input channels, its weights have {shape[1] * groups}")
-        return _scaled(centred, weight, 0)
-    scaled = _scaled(centred, weight, 1)
-    return None if scaled is None else _ungrouped(node, centred, scaled[1], groups)
+        return scaled(centred, weight, 0)
+    found = scaled(centred, weight, 1)
+    return None if found is None else _ungrouped(node, centred, found[1], groups)
 
 
 def _ungrouped(node: Node, weight: np.ndarray, scale: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
@@ -276,13 +269,6 @@ def _ungrouped(node: Node, weight: np.ndarray, scale: np.ndarray, groups: int) -
         inputs = slice(k * c // groups, (k + 1) * c // groups)
         full[k * per_group : (k + 1) * per_group, inputs, ::dh, ::dw] = weight[inputs].swapaxes(0, 1)
     return full, np.tile(scale[:per_group], groups)
-
-
-def _scaled(weight: np.ndarray, source: Weights, channel: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """`weight`, and one scale per output channel, which is dimension `channel` in the file."""
-    if source.scale.size > 1 and source.axis != channel:
-        return None
-    return weight, np.broadcast_to(source.scale.astype(np.float64), (source.integers.shape[channel],))
 
 
 def _signed(weight: np.ndarray, scale: np.ndarray, real: np.ndarray, x_scale: float) -> _Layer:
@@ -315,30 +301,13 @@ def _in_units(node: Node, layer: _Layer, x_scale: float) -> np.ndarray:
         raise Problem(node, str(exc)) from None
 
 
-def _halves(weight: np.ndarray) -> list[np.ndarray]:
-    """int8 weights whose sum is `weight`: one, or two where zero points take weights out of int8."""
-    first = np.clip(weight, -128, 127)
-    parts = [first] if (first == weight).all() else [first, weight - first]
-    return [np.ascontiguousarray(part.astype(np.int8)) for part in parts]
-
-
-def _doubled(imp: Quantiser, name: str, x: g.Tensor, groups: int) -> g.Tensor:
-    """`x` with the channels of each group twice, for weights in two parts."""
-    n, c, *size = x.shape
-    pixels = math.prod(size)
-    rows = imp.reshape(f"{name}.groups", x, (n, groups, c // groups, pixels))
-    twice = like(x, f"{name}.twice", (n, groups, 2 * c // groups, pixels))
-    twice = imp.add(g.Concat, (rows, rows), twice, 2)
-    return imp.reshape(f"{name}.doubled", twice, (n, 2 * c, *size))
-
-
 def _parameters(
     imp: Quantiser, name: str, x: g.Tensor, layer: _Layer, bias: np.ndarray, clamp: tuple[int, int], groups: int
 ) -> tuple[g.Tensor, tuple[np.ndarray, np.ndarray, np.ndarray, int, int]]:
     """The input and the constants of a layer."""
-    parts = _halves(layer.weight)
+    parts = halves(layer.weight)
     if len(parts) > 1:
-        x = _doubled(imp, name, x, groups)
+        x = doubled(imp, name, x, groups)
     return x, (np.concatenate(parts, 1), layer.scale.astype(np.float32), bias, *clamp)
 
 

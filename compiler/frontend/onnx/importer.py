@@ -21,24 +21,33 @@ except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
 from ..core import Node, Problem, summary
 from ..source import SINGLE, Source, as_source, in_dialect, one_line
-from ..values import Broken, Expr, Fixed, Numbers, Value, View, Weights, constant
+from ..values import Broken, Expr, Fixed, Numbers, Value, View, Weights, WideView, constant
+from . import dynamic
 from .deeploy import DeeployImporter
 from .file import checked
 from .floats import FLOATS
 from .forms import Quantiser
 from .layouts import LAYOUTS
-from .movements import MOVES, moved
+from .movements import COPIES, MOVES, moved
 from .nodes import ALIASES, LIKE, REAL, Inconsistent, Reader, activation, parameters
 from .numbers import NAMES, converted
 from .qlinear import QLINEAR
 from .recurrent import RECURRENT
 from .rewrites import ARITHMETIC
+from .wide import WIDE
 
 REWRITES = {**ARITHMETIC, **LAYOUTS, **RECURRENT, **QLINEAR}
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
-OPERATORS = frozenset((*FLOATS, *NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
+OPERATORS = frozenset(
+    (*FLOATS, *NAMES, *dynamic.NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size")
+)
 _NUMBERS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
-_NUMBERS |= {TensorProto.INT32: "int32", TensorProto.INT64: "int64", TensorProto.BOOL: "bool"}
+_NUMBERS |= {
+    TensorProto.INT16: "int16",
+    TensorProto.INT32: "int32",
+    TensorProto.INT64: "int64",
+    TensorProto.BOOL: "bool",
+}
 
 
 def import_onnx(model: str | Path | Source) -> g.Graph:
@@ -88,7 +97,7 @@ class Importer(Quantiser):
         self.tensors.add(name)
         first = next((n for n in self.reader.readers.get(name, ()) if n.op == "DequantizeLinear"), None)
         raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
-        if raw or kind not in ("int8", "uint8"):
+        if raw or kind not in ("int8", "uint8", "int16"):
             self.inputs.append(g.Tensor(name, shape or (1,), kind))
             self.values[name] = Numbers(shape, self.inputs[-1])
             return
@@ -103,7 +112,7 @@ class Importer(Quantiser):
         self.inputs.append(plain)
         y = g.Tensor("", shape, "int8", scale, zero)
         t = self.append(g.Recode(f"{name}.int8", (plain,), y)) if kind == "uint8" else plain
-        self.values[name] = View(shape, t)
+        self.values[name] = (WideView if kind == "int16" else View)(shape, t)
 
     def _node(self, node: Node) -> None:
         known = len(self.problems)
@@ -141,6 +150,8 @@ class Importer(Quantiser):
         if node.op == LIKE and x is not None and isinstance(args[1], View):
             y = replace(args[1].tensor, name="", shape=x.shape, data=None)
             return [View(x.shape, self.quantise(x, y, node, self.wanted(node.outputs[0])))]
+        if (integers := dynamic.dynamic(self, node, args)) is not None:
+            return integers
         if (numbers := converted(self, node, args)) is not None:
             return numbers
         if node.op in ALIASES and x is not None:
@@ -151,6 +162,9 @@ class Importer(Quantiser):
         shapes = [self.shape(node, t) if t else () for t in node.outputs]
         if all(arg is None or isinstance(arg, (Fixed, Weights)) for arg in args):
             return self._evaluated(node, args)
+        if isinstance(x, WideView) and node.op in COPIES:
+            ts = [moved(self, node, k, x.tensor, self._stored(t)) for k, t in enumerate(node.outputs)]
+            return [WideView(shape, t, x.name) for shape, t in zip(shapes, ts)]
         if node.op in MOVES and isinstance(x, View):
             return [self._view(node, k, x, t) for k, t in enumerate(node.outputs)]
         if node.op == "Concat" and not self._is_float(node.outputs[0]):
@@ -173,8 +187,11 @@ class Importer(Quantiser):
         return [Fixed(array.shape, array) for array in self.reader.evaluate(node, arrays)]
 
     def _view(self, node: Node, index: int, x: View, tensor: str) -> View:
-        wanted = "" if self._is_float(tensor) else self.wanted(tensor)
-        return View(self.shape(node, tensor), moved(self, node, index, x.tensor, wanted), x.name)
+        return View(self.shape(node, tensor), moved(self, node, index, x.tensor, self._stored(tensor)), x.name)
+
+    def _stored(self, tensor: str) -> str:
+        """The name of an output of signed integers, empty for other tensors, which are converted."""
+        return self.wanted(tensor) if self.reader.types.get(tensor) in (TensorProto.INT8, TensorProto.INT16) else ""
 
     def _joined(self, node: Node, args: list[Value | None]) -> View:
         """Integers one after the other; all must be quantised alike."""
@@ -185,11 +202,16 @@ class Importer(Quantiser):
         shape = self.shape(node, node.outputs[0])
         y = replace(tensors[0], name="", shape=shape, data=None)
         op = g.Concat(node.name, tuple(tensors), y, node.attrs["axis"] % len(shape))
-        return View(shape, self.append(op, self.wanted(node.outputs[0])))
+        return View(shape, self.append(op, self._stored(node.outputs[0])))
 
     def _dequantize(self, node: Node, x: Value) -> Value:
         if isinstance(x, Fixed):
             return parameters(self, node, x)
+        if isinstance(x, WideView):
+            y = g.Tensor("", x.tensor.shape, "int16", *activation(self, node))
+            same = (x.tensor.scale, x.tensor.zero_point) == (y.scale, y.zero_point)
+            t = x.tensor if same else self.append(g.Cast(f"{node.name}.rescaled", (x.tensor,), y))
+            return WideView(x.shape, t, node.name)
         if not isinstance(x, View):
             raise Problem(node, "has an input that is not quantised")
         scale, zero = activation(self, node)
@@ -198,16 +220,23 @@ class Importer(Quantiser):
             t = self.relabelled(node, t, g.Tensor("", t.shape, "int8", scale, zero))
         return View(x.shape, t, node.name)
 
-    def _quantize(self, node: Node, x: Value) -> View:
-        (scale, zero), tensor = activation(self, node), node.outputs[0]
-        wanted = self.wanted(tensor) if self.reader.types[tensor] == TensorProto.INT8 else ""
-        return View(x.shape, self.quantise(x, g.Tensor("", x.shape, "int8", scale, zero), node, wanted))
+    def _quantize(self, node: Node, x: Value) -> View | WideView:
+        scale, zero = activation(self, node)
+        if self.reader.types[node.outputs[0]] in WIDE:
+            y = g.Tensor("", x.shape, "int16", scale, zero)
+            op = g.QuantizeWide(node.name, (self.realised(x),), y)
+            return WideView(x.shape, self.append(op, self._stored(node.outputs[0])))
+        y = g.Tensor("", x.shape, "int8", scale, zero)
+        return View(x.shape, self.quantise(x, y, node, self._stored(node.outputs[0])))
 
     def _output(self, name: str) -> g.Tensor | None:
         value = self.real.get(name) or self.value(name)
         if isinstance(value, (Fixed, Weights)) and self._is_float(name):
             value = Numbers(value.shape, self.realised(value, name))
-        t = value.tensor if isinstance(value, (Numbers, View)) else None
+        t = value.tensor if isinstance(value, (Numbers, View, WideView)) else None
+        if self.reader.types.get(name) == TensorProto.UINT16:
+            self.ends.append(f"output {name!r} is uint16; outputs of 16 bits must be int16")
+            return None
         if t is None or isinstance(value, Broken):
             if not self.problems and not self.ends:
                 self.ends.append(f"output {name!r} does not come from operators on float32 or int8")
@@ -216,7 +245,7 @@ class Importer(Quantiser):
             return self.reshape(f"{name}.copy", t, t.shape, f"{name}'")
         if self._is_float(name):
             return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)
-        if self.reader.types[name] == TensorProto.UINT8:
+        if self.reader.types[name] == TensorProto.UINT8 and t.dtype == "int8":
             y = replace(t, name=name, dtype="uint8", zero_point=t.zero_point + 128, data=None)
             return self.append(g.Recode(f"{name}.uint8", (t,), y), name)
         return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)

@@ -363,8 +363,12 @@ class Reading(Builder):
         return self.values[tensor]
 
 
-_ACTIVATIONS = ("int8", "uint8")
+_ACTIVATIONS = ("int8", "uint8", "int16", "uint16")
 _CONSTANTS = (*_ACTIVATIONS, "int32")
+_MIDDLE: dict[int, int] = {
+    TensorProto.UINT8: 1 << 7,
+    TensorProto.UINT16: 1 << 15,
+}  # what unsigned types have more than signed ones
 
 
 def _parts(imp: Reading, node: Node, weights: bool) -> tuple[np.ndarray, np.ndarray | None]:
@@ -385,15 +389,15 @@ def _parts(imp: Reading, node: Node, weights: bool) -> tuple[np.ndarray, np.ndar
     integers = node.outputs[0] if node.op == "QuantizeLinear" else node.inputs[0]
     kind = TensorProto.DataType.Name(imp.reader.types[integers]).lower()
     if kind not in (_CONSTANTS if weights else _ACTIVATIONS):
-        raise Problem(node, f"is of type {kind}; only int8 and uint8 are supported")
+        raise Problem(node, f"is of type {kind}; only {', '.join(_ACTIVATIONS)} are supported")
     return scales, zero
 
 
 def activation(imp: Reading, node: Node) -> tuple[float, int]:
-    """(scale, zero point) of activations, as int8: uint8 is int8 moved by 128. Raises `Problem`."""
+    """(scale, zero point) of activations, as int8 or int16: unsigned ones are moved. Raises `Problem`."""
     scales, zero = _parts(imp, node, False)
     integers = node.outputs[0] if node.op == "QuantizeLinear" else node.inputs[0]
-    moved = 128 if imp.reader.types[integers] == TensorProto.UINT8 else 0
+    moved = _MIDDLE.get(imp.reader.types[integers], 0)
     return float(scales[0]), (0 if zero is None else int(zero.reshape(-1)[0])) - moved
 
 

@@ -149,17 +149,6 @@ def _tile(c: Chain, x: Term, repeats: Term) -> Term | None:
     return x
 
 
-def _dynamic_quantize(c: Chain, x: Term) -> tuple[Term, ...]:
-    """Integers that are computed when the network runs, as float32: y, its scale and its zero point."""
-    axes = range(len(x.shape))
-    high = x.node("ReduceMax", axes=axes).node("Max", 0.0)
-    low = x.node("ReduceMin", axes=axes).node("Min", 0.0)
-    step = (high - low) / 255.0
-    zero_point = (low / step).node("Neg").node("Clip", 0.0, 255.0).node("Round")
-    y = ((x / step).node("Round") + zero_point).node("Clip", 0.0, 255.0)
-    return y, step.reshape(1), zero_point.reshape(1)
-
-
 def _celu(c: Chain, x: Term, *, alpha: float = 1.0) -> Term:
     return (x / alpha).node("Elu", alpha=1.0) * alpha
 
@@ -294,7 +283,6 @@ ARITHMETIC: dict[str, Rewrite] = {
     "Softmax": _softmax,
     "BiasGelu": _gelu,
     "Celu": _celu,
-    "DynamicQuantizeLinear": _dynamic_quantize,
     "Expand": _expand,
     "FastGelu": _gelu,
     "Max": _pairwise("Max"),

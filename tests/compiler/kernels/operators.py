@@ -7,6 +7,7 @@ import numpy as np
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.conv_shape import output_size
+from tilewright.compiler.frontend.linear import reach
 from tilewright.compiler.graph import tables
 
 NONE = (0, 0, 0, 0)
@@ -205,6 +206,21 @@ def transposed(n, c, size, o, kernel, strides, pads, seed=0):
 def sized(stride, kernel, size=(4, 3)):
     pads = max(0, kernel - stride) // 2
     return transposed(1, 19, size, 7, (kernel, kernel), (stride, stride), (pads, pads, 0, 0))
+
+
+def sums_of_conv(c, size, o, kernel=(3, 3), strides=(1, 1), dilations=(1, 1), groups=1, n=1):
+    x = tensor("x", (n, c, *size), 1.0, -128)
+    out = output_size(size, reach(kernel, dilations), strides, NONE)
+    y = g.Tensor("sums", (n, o, *out), "int32")
+    return g.IntegerConv2d("conv", (x,), y, random_data((o, c // groups, *kernel)), strides, dilations, groups)
+
+
+def sums_of_rows(n, features, columns):
+    x, w = (
+        tensor("x", (n, features), 1.0, -128),
+        tensor("w", (features, columns), data=random_data((features, columns))),
+    )
+    return g.IntegerMatMul("rows", (x, w), g.Tensor("sums", (n, columns), "int32"))
 
 
 def dense16(n=2, features=40, rows=21, scale=0.3, dtype="int16", bias=500, x=None):

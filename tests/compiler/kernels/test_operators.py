@@ -54,6 +54,8 @@ from tests.compiler.kernels.operators import (
     shuffled,
     sized,
     softmax,
+    sums_of_conv,
+    sums_of_rows,
     tensor,
     transposed,
     wide,
@@ -199,6 +201,12 @@ OPERATORS = {
         *(row(dense16, scale=scale, dtype=dtype, contract=contract, on=cfg) for cfg in (CFG, TINY)
           for scale, dtype, contract in (
               (0.01, "int16", "double"), (3.0, "int16", "double"), (0.3, "int32", "single"))),
+    ],
+    "sums of products": [
+        *(row(sums_of_conv, *shape, on=cfg) for cfg in BOTH for shape in (
+            (20, (9, 7), 18, (3, 2), (2, 1), (1, 2), 1, 2), (70, (4, 5), 33, (1, 1)), (20, (9, 8), 20, (3, 3), (2, 1),
+            (1, 1), 20), (12, (6, 6), 18, (3, 3), (1, 1), (1, 1), 3))),
+        *(row(sums_of_rows, *shape, on=cfg) for cfg in BOTH for shape in ((3, 70, 21), (1, 600, 33))),
     ],
     "convolution": [
         *(row(conv, 20, (9, 7), 18, (3, 2), (2, 1), (1, 0, 2, 1), (1, 2), n=2, on=cfg) for cfg in BOTH),
@@ -468,6 +476,8 @@ REFUSALS = [  # reason, operator, configuration; for one of several kernels the 
     # layers
     ("padding (16, 0, 0, 0): at most 15", conv(16, (6, 6), 16, pads=(16, 0, 0, 0)), CFG),
     ("its image has several places for the kernel", conv(3, (9, 8), 10, (9, 8), pads=SAME), CFG, whole_image),
+    ("its operands are not rows and a constant int8 matrix", replace(sums_of_rows(2, 3, 4), inputs=(
+        tensor("x", (2, 3)), g.Tensor("w", (3, 4), "int8"))), CFG),
     ("it needs the extension rescale", dense16(), without(CFG, "rescale")),
     ("weights -254..254: not within int8", replace(wide(), weight=wide().weight.clip(-254, 254)), CFG),
     ("2x2 pixels of the output, and twice the weights (17, 17) of one block, do not fit pynq_z1",

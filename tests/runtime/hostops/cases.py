@@ -45,6 +45,9 @@ FLOAT_LSTM = {"weight": np.ones((20, 4), np.float32), "recurrence": np.ones((20,
 FLOAT_LSTM |= {"bias": np.ones(20, np.float32), "reverse": True}
 SHIFTED = {"zero_point": -128, "dtype": "int8"}
 PARABOLA = {"quadratic": 1, "linear": 2, "constant": 3, "period": 4, "levels": 256}
+JOINED = {"scale": 0.5, "weight_scale": np.ones(6, np.float32), "bias": np.ones(6, np.float32)}
+JOINED |= {"sums": np.arange(6, dtype=np.int32), "zero_point": -300}
+SUMS = {"sums": np.arange(6, dtype=np.int32), "axis": 1}
 # a step of each operator: (shapes of the inputs, their dtype, or one for each), attributes; .tw files hold the names
 EXAMPLES = {
     "quantize": ([IMAGE], "float32", {"scale": 0.5, "zero_point": 3, "ties_away": True}),
@@ -53,6 +56,15 @@ EXAMPLES = {
     "recode": ([IMAGE], "uint8", {}),
     "chain": ([IMAGE], "uint8", {"stages": [["recode", {}], ["reshape", {"shape": [12, 63]}]]}),
     "pad": ([(2, 3)], "int8", {"pads": [[1, 0], [2, 3]], "value": -5}),
+    "pad_by": ([(2, 3), (1,)], "int8 uint8", {"pads": [[1, 0], [2, 3]]}),
+    "value_range": ([IMAGE], "float32", {}),
+    "range_scale": ([(2,)], "float32", {}),
+    "range_zero_point": ([(2,), (1,)], "float32", {}),
+    "quantize_by": ([IMAGE, (1,), (1,)], "float32 float32 uint8", {}),
+    "split_bytes": ([IMAGE], "int16", {}),
+    "scale_bytes": ([IMAGE], "int32", JOINED),
+    "subtract_zero_point": ([IMAGE, (1,)], "int32 uint8", SUMS),
+    "scale_sums": ([IMAGE, (1,), (1, 6, 1, 1), (1,)], "int32 uint8 float32 float32", SUMS | {"relu": True}),
     "reshape": ([IMAGE], "float32", {"shape": [12, 63]}),
     "transpose": ([IMAGE], "int8", {"axes": [0, 2, 3, 1]}),
     "concatenate": ([(2, 3), (2, 5), (2, 1)], "int8", {"axis": 1}),
@@ -196,10 +208,11 @@ def pair(a, k):
     return a["multipliers"][k], a["exponents"][k]
 
 
-def quantised(x, scale, zero_point, ties_away=False):
+def quantised(x, scale, zero_point, ties_away=False, dtype="int8"):
     real = (x.astype(np.float32) / np.float32(scale)).astype(float)
     whole = np.copysign(np.floor(np.abs(real) + 0.5), real) if ties_away else np.rint(real)
-    return clamped(whole + zero_point)
+    info = np.iinfo(dtype)
+    return clamped(whole + zero_point, info.min, info.max)
 
 
 def cast(x, dtype):
@@ -584,6 +597,24 @@ def rotated(x, position, cosine, sine):
     return found
 
 
+def joined_bytes(acc, scale, zero_point, weight_scale, bias, sums):
+    high, low = np.split(np.moveaxis(acc, 1, -1), 2)
+    found = (256 * high + low + (128 - zero_point) * sums) * (float(np.float32(scale)) * weight_scale) + bias
+    return np.moveaxis(found.astype(np.float32), -1, 1)
+
+
+def without_zero_point(acc, zero, sums, axis):
+    return wrapped(acc - np.moveaxis(np.broadcast_to((zero - 128) * sums, np.moveaxis(acc, axis, -1).shape), -1, axis))
+
+
+def scaled_sums(acc, zero, scale, bias=None, *, sums, axis, relu=False):
+    sizes = [n if k == axis else 1 for k, n in enumerate(acc.shape)]
+    scale, bias = (x if x is None or x.size == 1 else x.reshape(sizes) for x in (scale, bias))
+    found = (without_zero_point(acc, zero, sums, axis).astype(np.float32) * scale).astype(np.float32)
+    found = found if bias is None else (found + bias).astype(np.float32)
+    return np.where(found < 0, 0, found) if relu else found
+
+
 def with_rows(cache, rows, position):
     found = cache.copy()
     for k, row in enumerate(rows):
@@ -716,6 +747,15 @@ MEANINGS = {
     "batch_matmul": multiplied,
     "integer_matmul": lambda x, y: wrapped(x @ y),
     "requant_shift": shifted,
+    "pad_by": lambda x, value, pads: MEANINGS["pad"](x, pads, value.item() - 128),
+    "value_range": lambda x: [min(0, x.min()), max(0, x.max())],
+    "range_scale": lambda ends: np.float32(ends[1] - ends[0]) / np.float32(255) if ends.any() else [1],
+    "range_zero_point": lambda ends, scale: np.rint(clamped(-(ends[:1] / scale).astype(np.float32), 0, 255)),
+    "quantize_by": lambda x, scale, zero: clamped(np.rint((x / scale).astype(np.float32)) + zero, 0, 255) - 128,
+    "split_bytes": lambda x: np.concatenate([x // 256, x % 256 - 128]),
+    "scale_bytes": joined_bytes,
+    "subtract_zero_point": without_zero_point,
+    "scale_sums": scaled_sums,
     "integer_softmax": halved_parabola,
     "integer_norm": integer_norm,
     "rms_norm": rms_norm,

@@ -67,6 +67,7 @@ def of_values():
         yield "quantize", [x], {"scale": unit, "zero_point": zero, "ties_away": away}
         with np.errstate(over="ignore"):
             yield "quantize", [x * np.float32(unit)], {"scale": unit, "zero_point": zero, "ties_away": away}
+            yield "quantize", [x * np.float32(unit)], {"scale": unit, "zero_point": 99 * zero, "dtype": "int16"}
         for values in (EVERY, some(500, "int16")):
             yield "dequantize", [values], {"scale": unit, "zero_point": zero}
     yield "expect_numbers", [np.zeros((1, 16), np.int8)], {}
@@ -415,12 +416,51 @@ def of_transformers():
             yield "integer_norm", [x, weight, bias], {"shift": 0}
 
 
+def of_dynamic_scales():
+    """Ranges, scales and zero points of one run, and sums of products with them."""
+    for low, high in ((0, 0), (-1, 3), (2, 5), (-7, -3), (-1e38, 1e38), (-1e-40, 1e-37), (0, 1e9), (-0.3, 0.55)):
+        ends = np.array([min(low, 0), max(high, 0)], np.float32)
+        x = np.linspace(low, high, 511).astype(np.float32).reshape(7, 73)
+        yield "value_range", [x], {}
+        yield "range_scale", [ends], {}
+        (scale,) = HOST_OPS["range_scale"]([ends], {})
+        yield "range_zero_point", [ends, scale], {}
+        (zero,) = HOST_OPS["range_zero_point"]([ends, scale], {})
+        yield "quantize_by", [x, scale, zero], {}
+        yield "quantize_by", [scale * (np.arange(-40, 580, dtype=np.float32) / 2), scale, zero], {}
+        yield "pad_by", [some((1, 2, 3, 4)), zero], {"pads": [[0, 0], [0, 0], [2, 1], [0, 3]]}
+        for (shape, axis), relu in product((((2, 6, 5, 3), 1), ((4, 6), 1), ((2, 3, 6), 2), ((6,), 0)), (False, True)):
+            acc, facts = some(shape, "int32"), {"sums": some(6, "int32", 1 << 20), "axis": axis}
+            yield "subtract_zero_point", [acc, zero], facts
+            one, each = np.array([1e-3], np.float32), some(6, "float32").reshape(6, *[1] * (len(shape) - axis - 1))
+            for factors in ([one], [each], [one, each], [each, one]):
+                yield "scale_sums", [acc, zero, *factors], facts | {"relu": relu}
+
+
+def of_wide_values():
+    """int16 values in two bytes."""
+    yield "split_bytes", [np.arange(-(1 << 15), 1 << 15).astype(np.int16).reshape(4, -1)], {}
+    for shape in ((2, 6, 3, 5), (4, 6), (2, 6, 7)):
+        facts = {key: some(6, "float32") for key in ("weight_scale", "bias")} | {"sums": some(6, "int32")}
+        yield "scale_bytes", [some(shape, "int32")], facts | {"scale": 0.003, "zero_point": -(1 << 15)}
+
+
 def cases():
     """(inputs, attributes) of steps, by operator, of those that have a C call; the first are the examples."""
     found: dict[str, list] = {
         name: [(example(name), attrs)] for name, (_, _, attrs) in EXAMPLES.items() if HOST_OPS[name].c
     }
-    for group in (of_values, of_pairs, of_numbers, of_rows, of_moves, of_windows, of_layers, of_transformers):
+    for group in (
+        of_values,
+        of_pairs,
+        of_numbers,
+        of_rows,
+        of_moves,
+        of_windows,
+        of_layers,
+        of_transformers,
+        of_dynamic_scales,
+    ):
         for name, arrays, attrs in group():
             found[name].append((arrays, attrs))
     return found
@@ -469,6 +509,9 @@ QUERY, WHERE = np.ones((1, 24), np.int8), r"^index -?\d\.\.-?\d is outside a dim
 # (operator, inputs that are not allowed, attributes, text of NumPy's error); C says that they are not
 REFUSED = [
     ("quantize", [np.array([1, np.nan], np.float32)], {"scale": 1.0, "zero_point": 0}, NAN),
+    ("value_range", [np.array([[1, np.nan]], np.float32)], {}, "the input holds infinity or NaN"),
+    ("value_range", [np.array([[-np.inf, 1]], np.float32)], {}, "the input holds infinity or NaN"),
+    ("range_scale", [np.array([0, 1e-44], np.float32)], {}, "end at 0 and .*; a 255th of that is 0 in float32"),
     ("expect_numbers", [np.eye(16, dtype=np.int8)[3]], {}, NAN),
     ("gather_nd", [np.ones((4, 5), np.int8), np.array([[0, 0], [4, 0]])], {}, WHERE),
 ]
