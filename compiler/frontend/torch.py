@@ -35,7 +35,7 @@ else:
         ) from None
 
 _OPSET = 21  # the first with all types of QuantizeLinear that torch's quantisers give
-_RANGES = {"int8": (-128, 127), "uint8": (0, 255)}  # of activations
+_RANGES = {"int8": (-128, 127), "uint8": (0, 255)}  # of activations, where nothing is clamped
 _UNKNOWN = re.compile(r"No ONNX function found for <OpOverload\(op='([^']+)'")
 
 
@@ -67,8 +67,8 @@ def read_program(source: Source) -> Any:
 def as_onnx(program: Any, name: str) -> onnx.ModelProto:
     """A torch.export.ExportedProgram as an ONNX model; `name` is for messages.
 
-    Raises `UnsupportedError` for open sizes, activations clamped to a part of their type's range, and operators that
-    ONNX does not have.
+    Raises `UnsupportedError` for open sizes, scales that are computed in each run, activations of other types than int8
+    and uint8, and operators that ONNX does not have.
     """
     need("reading PyTorch programs", "torch", "onnxscript")
     if program.range_constraints:
@@ -78,7 +78,13 @@ def as_onnx(program: Any, name: str) -> onnx.ModelProto:
         _check(node, name)
     try:
         with _quiet():
-            exported = torch.onnx.export(program, dynamo=True, opset_version=_OPSET, verbose=False)
+            exported = torch.onnx.export(
+                program,
+                dynamo=True,
+                opset_version=_OPSET,
+                verbose=False,
+                custom_translation_table={torch.ops.quantized_decomposed.quantize_per_tensor.default: _quantize},
+            )
     except Exception as exc:  # the exporter raises errors of many classes
         unknown = _UNKNOWN.search(str(exc))
         why = f"ONNX has no {unknown[1]}" if unknown else one_line(_cause(exc))
@@ -96,17 +102,22 @@ def _check(node: Any, name: str) -> None:
         )
     if "quantized_decomposed.quantize_per_tensor" not in operator:
         return
-    *_, low, high, dtype = node.args
-    dtype = str(dtype).removeprefix("torch.")
+    dtype = str(node.args[-1]).removeprefix("torch.")
     if dtype not in _RANGES:
         raise UnsupportedError(
             f"{name}: {node.name!r} is of type {dtype}; only {' and '.join(_RANGES)} are supported for activations"
         )
-    if (low, high) != _RANGES[dtype]:
-        raise UnsupportedError(
-            f"{name}: {node.name!r} clamps to {[low, high]}; only {[*_RANGES[dtype]]} is supported: prepare the "
-            "network without reduced ranges"
-        )
+
+
+def _quantize(x: Any, scale: float, zero_point: int, low: int, high: int, dtype: int) -> Any:
+    """QuantizeLinear of `dtype`, a number of ONNX, clamped to `low` and `high`, as torch's exporter does not clamp."""
+    from onnxscript import opset21 as op
+
+    zero = op.Cast(op.Constant(value_int=zero_point), to=dtype)
+    if (low, high) not in _RANGES.values():
+        ends = (op.Constant(value_float=(end - zero_point) * scale) for end in (low, high))
+        x = op.Clip(x, *ends)
+    return op.QuantizeLinear(x, op.Constant(value_float=scale), zero)
 
 
 def _cause(exc: BaseException) -> Any:
