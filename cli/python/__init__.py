@@ -117,7 +117,8 @@ def compile(
     from tilewright.sim.dram import load_dram
 
     memory = None if dram is None else load_dram(dram)
-    if "torch" in sys.modules and isinstance(model, sys.modules["torch"].export.ExportedProgram):
+    torch: Any = sys.modules.get("torch")  # takes seconds to import; without it `model` is nothing of torch's
+    if torch is not None and isinstance(model, (torch.export.ExportedProgram, torch.nn.Module)):
         from tilewright.compiler.frontend.torch import import_torch
 
         model = import_torch(model)

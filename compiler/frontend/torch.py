@@ -33,6 +33,8 @@ else:
         raise UnsupportedError(
             f"reading PyTorch programs needs torch ({exc}); pip install 'tilewright[torch]'"
         ) from None
+    # Registers the quantized_decomposed operators with torch: a loaded program refers to them
+    importlib.import_module("torch.ao.quantization.fx._decomposed")
 
 _OPSET = 21  # the first with all types of QuantizeLinear that torch's quantisers give
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}  # of activations, where nothing is clamped
@@ -45,9 +47,14 @@ def import_torch(program: Any, name: str = "program") -> g.Graph:
     A file is given as a path or a `Source`. Sizes are fixed. Activations pass quantized_decomposed.quantize_per_tensor
     and dequantize_per_tensor of int8 or uint8; convolutions and dense layers take their weights from
     dequantize_per_tensor or dequantize_per_channel of integer buffers. Other operators compute in float32, on the host.
-    Raises `FileError` for an unreadable file, `UnsupportedError` that names what is not supported.
+    Raises `FileError` for an unreadable file, `UnsupportedError` for a module, and that names what is not supported.
     """
     path = Path(name)
+    if isinstance(program, torch.nn.Module):
+        raise UnsupportedError(
+            f"a module ({type(program).__name__}) is no exported program; quantise it with tw.quantise(module, data), or "
+            "give torch.export.export(module, inputs) of one that PT2E quantised"
+        )
     if isinstance(program, (str, Path, Source)):
         source = as_source(program)
         path, program = source.path, read_program(source)
@@ -56,8 +63,6 @@ def import_torch(program: Any, name: str = "program") -> g.Graph:
 
 def read_program(source: Source) -> Any:
     """The torch.export.ExportedProgram in a file. Raises `FileError`."""
-    # Registers the quantized_decomposed operators with torch: a loaded program refers to them
-    importlib.import_module("torch.ao.quantization.fx._decomposed")
     try:
         return torch.export.load(io.BytesIO(source.content))
     except Exception as exc:  # zip, json and torch raise errors of many classes

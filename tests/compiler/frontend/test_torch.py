@@ -311,6 +311,10 @@ def test_a_program_is_compiled_as_it_is():
     x = np.array([[-1, 0.24, 0.26, 3]], np.float32)
     (y,) = tw.compile(program, "tiny")({"x": x}).values()
     assert np.array_equal(y, program.module()(torch.from_numpy(x)).numpy())
+    with pytest.raises(
+        UnsupportedError, match=r"a module \(Linear\) is no exported program; .*tw.quantise\(module, data\)"
+    ):
+        tw.compile(nn.Linear(2, 2), "tiny")
 
 
 def test_open_sizes():
