@@ -52,8 +52,8 @@ def import_torch(program: Any, name: str = "program") -> g.Graph:
     path = Path(name)
     if isinstance(program, torch.nn.Module):
         raise UnsupportedError(
-            f"a module ({type(program).__name__}) is no exported program; quantise it with tw.quantise(module, data), or "
-            "give torch.export.export(module, inputs) of one that PT2E quantised"
+            f"a module ({type(program).__name__}) is no exported program; quantise it with tw.quantise(module, data), "
+            "or give torch.export.export(module, inputs) of one that PT2E quantised"
         )
     if isinstance(program, (str, Path, Source)):
         source = as_source(program)

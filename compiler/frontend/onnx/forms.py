@@ -40,7 +40,7 @@ from .floats import Floats
 from .geometry import window
 from .movements import MOVES, moved
 from .nodes import Reader
-from .weights import dense_weights, doubled, halves, of_bytes, scaled
+from .weights import dense_weights, int8_parts, of_bytes, repeated, scaled
 
 _EXACT = 1e-5  # largest distance of a bound from an integer, in steps
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -305,9 +305,8 @@ def _parameters(
     imp: Quantiser, name: str, x: g.Tensor, layer: _Layer, bias: np.ndarray, clamp: tuple[int, int], groups: int
 ) -> tuple[g.Tensor, tuple[np.ndarray, np.ndarray, np.ndarray, int, int]]:
     """The input and the constants of a layer."""
-    parts = halves(layer.weight)
-    if len(parts) > 1:
-        x = doubled(imp, name, x, groups)
+    parts = int8_parts(layer.weight)
+    x = repeated(imp, name, x, groups, len(parts))
     return x, (np.concatenate(parts, 1), layer.scale.astype(np.float32), bias, *clamp)
 
 

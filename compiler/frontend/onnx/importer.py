@@ -96,7 +96,8 @@ class Importer(Quantiser):
             return
         self.tensors.add(name)
         first = next((n for n in self.reader.readers.get(name, ()) if n.op == "DequantizeLinear"), None)
-        raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
+        # an image of bytes that is made float32, or read as integers
+        raw = first is None and any(n.op in ("Cast", *dynamic.NAMES) for n in self.reader.nodes)
         if raw or kind not in ("int8", "uint8", "int16"):
             self.inputs.append(g.Tensor(name, shape or (1,), kind))
             self.values[name] = Numbers(shape, self.inputs[-1])
@@ -150,7 +151,7 @@ class Importer(Quantiser):
         if node.op == LIKE and x is not None and isinstance(args[1], View):
             y = replace(args[1].tensor, name="", shape=x.shape, data=None)
             return [View(x.shape, self.quantise(x, y, node, self.wanted(node.outputs[0])))]
-        if (integers := dynamic.dynamic(self, node, args)) is not None:
+        if (integers := dynamic.integers(self, node, args)) is not None:
             return integers
         if (numbers := converted(self, node, args)) is not None:
             return numbers

@@ -60,24 +60,6 @@ def _concat(c: Chain, scale: Term, zero: Term, *operands: Term, axis: int) -> Te
     )
 
 
-def _integer(op: str) -> Rewrite:
-    """ConvInteger and MatMulInteger of known zero points: int32 sums, here float32, of operands of scale 1."""
-
-    def rewrite(
-        c: Chain, x: Term, w: Term, x_zero: Term | None = None, w_zero: Term | None = None, **attrs: object
-    ) -> Term | None:
-        real = []
-        for operand, zero, axis in ((x, x_zero, 1), (w, w_zero, 0 if op == "Conv" else 1)):
-            points = None if zero is None else zero.value
-            if zero is not None and points is None:
-                return None  # dynamic.py reads it
-            ones = np.ones(() if points is None or points.size == 1 else points.shape, np.float32)
-            real.append(operand.node("DequantizeLinear", ones, zero, axis=axis))
-        return _quantised(c, op, real, attrs, None, None)
-
-    return rewrite
-
-
 def _dequantised(c: Chain, x: Term, scale: Term, zero: Term | None = None, **attrs: object) -> Term | None:
     """DequantizeLinear of a scale that is computed; that of a constant stays."""
     if scale.value is not None:
@@ -95,21 +77,20 @@ def _integer_to_float(
     return y if bias is None else y + bias
 
 
-def _dynamic_matmul(
+def dynamic_matmul(
     c: Chain, x: Term, w: Term, w_scale: Term, w_zero: Term | None = None, bias: Term | None = None
 ) -> Term:
     """DynamicQuantizeMatMul, onnxruntime's own."""
-    steps, *parts = (Term(c, c.reader.unused(f"{c.node.name}.{name}")) for name in ("steps", "scale", "zero_point"))
+    name = f"{c.node.name}.{len(c.nodes)}"
+    steps, *parts = (Term(c, c.reader.unused(f"{name}.{part}")) for part in ("steps", "scale", "zero_point"))
     outputs = [term.name for term in (steps, *parts)]
-    c.nodes.append(Node("DynamicQuantizeLinear", f"{c.node.name}.quantize", [x.name], outputs))
+    c.nodes.append(Node("DynamicQuantizeLinear", name, [x.name], outputs))
     return _integer_to_float(c, steps, w, parts[0], w_scale, parts[1], w_zero, bias)
 
 
 QLINEAR: dict[str, Rewrite] = {
-    "ConvInteger": _integer("Conv"),
     "DequantizeLinear": _dequantised,
-    "DynamicQuantizeMatMul": _dynamic_matmul,
-    "MatMulInteger": _integer("MatMul"),
+    "DynamicQuantizeMatMul": dynamic_matmul,
     "MatMulIntegerToFloat": _integer_to_float,
     "QGemm": _real("Gemm", bias=6),
     "QLinearAdd": _real("Add"),

@@ -1,4 +1,4 @@
-"""Constant weights of layers: one scale per output channel, int8 parts of those that are wider."""
+"""Constant weights of layers: one scale per output channel, int8 parts of wider ones."""
 
 from __future__ import annotations
 
@@ -32,18 +32,22 @@ def scaled(weight: np.ndarray, source: Weights, channel: int) -> tuple[np.ndarra
     return weight, np.broadcast_to(source.scale.astype(np.float64), (source.integers.shape[channel],))
 
 
-def halves(weight: np.ndarray) -> list[np.ndarray]:
-    """int8 weights whose sum is `weight`: one, or two where zero points take weights out of int8."""
-    first = np.clip(weight, -128, 127)
-    parts = [first] if (first == weight).all() else [first, weight - first]
-    return [np.ascontiguousarray(part.astype(np.int8)) for part in parts]
+def int8_parts(weight: np.ndarray) -> list[np.ndarray]:
+    """int8 weights whose sum is `weight`: one, or several where zero points take weights out of int8."""
+    parts, rest = list[np.ndarray](), weight
+    while not parts or rest.any():
+        parts.append(np.ascontiguousarray(np.clip(rest, -128, 127).astype(np.int8)))
+        rest = rest - parts[-1]
+    return parts
 
 
-def doubled(imp: Builder, name: str, x: g.Tensor, groups: int) -> g.Tensor:
-    """`x` with the channels of each group twice, for weights in two parts."""
+def repeated(imp: Builder, name: str, x: g.Tensor, groups: int, count: int) -> g.Tensor:
+    """`x` with the channels of each group `count` times, for weights in as many parts."""
+    if count == 1:
+        return x
     n, c, *size = x.shape
     pixels = math.prod(size)
     rows = imp.reshape(f"{name}.groups", x, (n, groups, c // groups, pixels))
-    twice = like(x, f"{name}.twice", (n, groups, 2 * c // groups, pixels))
-    twice = imp.add(g.Concat, (rows, rows), twice, 2)
-    return imp.reshape(f"{name}.doubled", twice, (n, 2 * c, *size))
+    joined = like(x, f"{name}.twice", (n, groups, count * c // groups, pixels))
+    joined = imp.add(g.Concat, (rows,) * count, joined, 2)
+    return imp.reshape(f"{name}.doubled", joined, (n, count * c, *size))

@@ -18,7 +18,7 @@ from ..moves import around, padded
 from ..values import Expr, View, Weights, WideView, channel_vector, constant
 from . import geometry
 from .nodes import Reading
-from .weights import dense_weights, doubled, halves, of_bytes, scaled
+from .weights import dense_weights, int8_parts, of_bytes, repeated, scaled
 
 WIDE = (TensorProto.INT16, TensorProto.UINT16)
 
@@ -65,13 +65,12 @@ def wide_layer(imp: Reading, value: Expr, wanted: str) -> g.Tensor | None:
 def _conv_sums(imp: Reading, node: Node, x: View | WideView, weights: np.ndarray, size: tuple[int, ...]) -> g.Tensor:
     """int32 (N, O, *size): the sums of a convolution; of int16 (2 * N, O, *size), of both bytes."""
     strides, pads, dilations, groups = geometry.convolution(imp, node, x.shape, weights.shape)
-    image, parts = imp.image(node.name, x.tensor), halves(weights.reshape(imp.image_shape(weights.shape)))
+    image, parts = imp.image(node.name, x.tensor), int8_parts(weights.reshape(imp.image_shape(weights.shape)))
     if any(pads):
         image = padded(imp, f"{node.name}.pad", image, around(pads), x.tensor.zero_point)
     if isinstance(x, WideView):
         image = _bytes(imp, node, image)
-    if len(parts) > 1:
-        image = doubled(imp, node.name, image, groups)
+    image = repeated(imp, node.name, image, groups, len(parts))
     y = g.Tensor("", (image.shape[0], len(weights), *size), "int32")
     op = g.IntegerConv2d(f"{node.name}.sums", (image,), y, np.concatenate(parts, 1), strides, dilations, groups)
     return imp.append(op)
@@ -82,9 +81,8 @@ def _dense_sums(imp: Reading, node: Node, x: View | WideView, weights: np.ndarra
     rows = imp.reshape(f"{node.name}.rows", x.tensor, (math.prod(x.shape[:-1]), x.shape[-1]))
     if isinstance(x, WideView):
         rows = _bytes(imp, node, rows)
-    parts = halves(weights)
-    if len(parts) > 1:
-        rows = doubled(imp, node.name, rows, 1)
+    parts = int8_parts(weights)
+    rows = repeated(imp, node.name, rows, 1, len(parts))
     w = imp.constant(f"{node.name}.weights", np.concatenate(parts, 1).T)
     y = g.Tensor("", (rows.shape[0], len(weights)), "int32")
     return imp.append(g.IntegerMatMul(f"{node.name}.sums", (rows, w), y))

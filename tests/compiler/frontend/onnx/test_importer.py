@@ -282,8 +282,8 @@ PROBLEMS = {
     "ConvTranspose 'bad' has an output_shape larger than what its kernel reaches": lambda m: bad(
         m, "ConvTranspose", ("x", [1, 1, 4, 4]), ones(1, 1, 3, 3), strides=[2, 2], output_shape=[99, 8]
     ),
-    "input 'x' is of type int16; only float32, int8, uint8, int32, int64, bool": lambda m: bad(
-        m, "Cast", ("x", [1, 4], "INT16"), to=onnx.TensorProto.FLOAT
+    "input 'x' is of type uint16; only float32, int8, uint8, int16, int32, int64, bool": lambda m: bad(
+        m, "Cast", ("x", [1, 4], "UINT16"), to=onnx.TensorProto.FLOAT
     ),
     "QGemm 'bad' of domain 'com.microsoft' is not supported": lambda m: bad(m, "QGemm", X4, domain="com.microsoft"),
     "QuantizeLinear 'bad' has a scale or zero point that is not constant": lambda m: bad(
@@ -304,12 +304,14 @@ def test_why_an_operator_is_refused(m, refusal, text):
     assert text in refusal(m.save())
 
 
-def test_sixteen_bits_are_refused_by_name(m, refusal):
-    m.output(bad(m, "QuantizeLinear", X4, ones(), np.zeros((), np.int16)), "INT16")
-    model, path = m.proto(), m.folder / "wide.onnx"
+def test_floats_of_8_bits_are_refused_by_name(m, refusal):
+    m.output(bad(m, "QuantizeLinear", X4, ones(), output_dtype=onnx.TensorProto.FLOAT8E4M3FN), "FLOAT8E4M3FN")
+    model, path = m.proto(), m.folder / "small.onnx"
     model.opset_import[0].version = 21
     onnx.save(model, path)
-    assert "QuantizeLinear 'bad' is of type int16; only int8 and uint8 are supported" in refusal(path)
+    assert "QuantizeLinear 'bad' is of type float8e4m3fn; only int8, uint8, int16, uint16 are supported" in refusal(
+        path
+    )
 
 
 def test_every_unsupported_node_is_named_at_once(m, refusal):

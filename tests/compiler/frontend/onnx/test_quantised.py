@@ -165,7 +165,7 @@ FORMS = {
     "dense swapped": (dense(True, (1, 8), per_channel=False), 0.05, STEP, [g.QDense]),
     **{
         f"dense less {zero} {dtype.__name__}": (shifted_weights(dtype, zero), 0.02, 0.5, None)
-        for dtype, zero in ((np.uint8, 120), (np.int8, 5), (np.uint8, 128))
+        for dtype, zero in ((np.uint8, 120), (np.int8, 5), (np.uint8, 128), (np.uint8, 0))
     },
     "dense quantised by the file": (quantised_weights, 0.05, 0.05, [g.QDense]),
     **{
@@ -202,7 +202,8 @@ def test_expressions_become_integer_operators(qdq, compared, name, activations):
         (op,) = (op for op in graph.ops if isinstance(op, g.Binary))
         assert op.low == -7 and (name != "residual" or [t.name for t in op.inputs] == ["side", "main"])
     if name.startswith("dense less"):
-        assert graph.layers[0].weight.shape[1] == (40 if "128" in name else 80)
+        parts = {"128": 1, "0": 3}.get(name.split()[2], 2)  # of 255 three
+        assert graph.layers[0].weight.shape[1] == 40 * parts
 
 
 @pytest.mark.parametrize("axis, scale", [(-1, 1 / 256), (1, 1 / 200)])
