@@ -186,6 +186,7 @@ def _facts(result: Quantised, model: str, output: str, cfg: Config) -> dict[str,
         "notes": [*result.notes],
         "way": str(result.way),
         "kept": [*result.way.kept],
+        "in_float": [*result.in_float],
         **_figures(result.comparison),
         "ways": ways,
         "not_used": dict(result.refused),
@@ -224,7 +225,10 @@ def _print(facts: dict[str, Any]) -> None:
     for method, why in facts["not_used"].items():
         report.say(f"{method} is not used: {why}")
     if facts["kept"]:
-        report.say(f"in float, as they lose most: {', '.join(facts['kept'])}")
+        report.say(f"in float: {', '.join(facts['kept'])}")
+    if facts["in_float"]:
+        count = report.counted(len(facts["in_float"]), "operator")
+        report.say(f"in float besides, as no 8 bits hold their results: {count} of norms, softmax and the like")
     if facts["float_accuracy"] is not None:
         before, after = 100 * facts["float_accuracy"], 100 * facts["int8_accuracy"]
         report.say(f"right: {before:.1f} % in float, {after:.1f} % in int8")

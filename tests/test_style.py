@@ -60,10 +60,10 @@ BUDGET = {
     "compiler": 28_950,
     "sim": 8_650,
     "boards": 3_820,
-    "cli": 8_680,
-    "apps": 5_140,
-    "tools": 3_410,
-    "tests": 61_020,
+    "cli": 9_020,
+    "apps": 7_150,
+    "tools": 3_670,
+    "tests": 61_720,
 }
 
 

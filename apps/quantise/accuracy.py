@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .meter import Meter, Node
-from .onnx_network import session
+from .onnx_network import run, session
 from .result import Comparison
 
 if TYPE_CHECKING:
@@ -35,10 +35,16 @@ def compare(
     first, second = session(_with_outputs(whole, floats)), session(_with_outputs(int8, pairs.values()))
     meter = Meter([output.name for output in whole.graph.output])
     for sample in samples:
-        wanted = dict(zip(floats, first.run(floats, dict(sample)))) | {n: sample[n] for n in pairs if n in sample}
-        meter.add(wanted, dict(zip(pairs, second.run([*pairs.values()], dict(sample)))))
+        wanted = run(first, floats, sample) | {name: sample[name] for name in pairs if name in sample}
+        got = run(second, pairs.values(), sample)
+        meter.add(wanted, {name: got[other] for name, other in pairs.items()})
         done()
-    return meter.comparison(inputs, (Node(n.name, n.op_type, n.input, n.output) for n in whole.graph.node), labels)
+    return meter.comparison(inputs, nodes_of(whole), labels)
+
+
+def nodes_of(model: ModelProto) -> list[Node]:
+    """The operators of a network."""
+    return [Node(node.name, node.op_type, node.input, node.output) for node in model.graph.node]
 
 
 def _pairs(whole: ModelProto, int8: ModelProto) -> dict[str, str]:
@@ -73,9 +79,11 @@ def input_means(
     layers = {node.input[0] for node in model.graph.node if node.op_type in ("Conv", "Gemm")}
     given = {value.name for value in model.graph.input}
     names = sorted(layers - given)
-    runner, sums, count = session(_with_outputs(model, names), optimised=True), dict[str, np.ndarray](), 0
+    runner = session(_with_outputs(model, names), optimised=True) if names else None
+    sums, count = dict[str, np.ndarray](), 0
     for sample in samples:
-        values = dict(zip(names, runner.run(names, dict(sample)))) | {n: sample[n] for n in layers & given}
+        values = {} if runner is None else run(runner, names, sample)
+        values |= {name: sample[name] for name in layers & given}
         for name, value in values.items():
             mean = value.mean(axis=(0, *range(2, value.ndim)), dtype=np.float64)
             sums[name] = sums.get(name, 0.0) + mean

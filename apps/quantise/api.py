@@ -78,7 +78,10 @@ def inspect(path: str, shapes: Mapping[str, Sequence[int]]) -> Quantised:
 class FloatNetwork(Protocol):
     """A float network of a file."""
 
-    inputs: Sequence[Input]
+    @property
+    def inputs(self) -> Sequence[Input]:
+        """Its inputs, with their sizes."""
+        ...
 
     def quantise(
         self,

@@ -13,12 +13,13 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ...hw.errors import FileError, InputError, UnsupportedError
 from ...hw.needs import need
+from .onnx_float import float_form
 from .samples import Input
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 METHODS = ("minmax", "percentile", "entropy")
 _OPSET = 17  # DequantizeLinear has an axis from 13 on; LayerNormalization is an operator from 17 on
-_QUANTISED = ("QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger")
+_QUANTISED = ("QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul")
 _DTYPES = {"tensor(float)": "f4", "tensor(float16)": "f2", "tensor(double)": "f8", "tensor(bool)": "?"}
 _DTYPES |= {f"tensor({s}int{bits})": f"{'u' if s else 'i'}{bits // 8}" for s in ("", "u") for bits in (8, 16, 32, 64)}
 
@@ -46,6 +47,12 @@ def session(model: ModelProto, optimised: bool = False) -> InferenceSession:
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
     options.log_severity_level = 4
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def run(runner: InferenceSession, names: Iterable[str], sample: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors `names` for the inputs of one run."""
+    wanted = [*names]
+    return {name: np.asarray(value) for name, value in zip(wanted, runner.run(wanted, dict(sample)))}
 
 
 def inputs_of(model: ModelProto) -> list[Input]:
@@ -75,10 +82,9 @@ def prepare(model: ModelProto, source: str, shapes: Mapping[str, Sequence[int]])
     import onnxruntime as ort
     from onnx import version_converter
 
-    if quantised := sorted({n.op_type for n in model.graph.node} & {*_QUANTISED}):
+    fixed = float_form(model)
+    if quantised := sorted({n.op_type for n in fixed.graph.node} & {*_QUANTISED}):
         raise UnsupportedError(f"{source}: is quantised already (it has {quantised[0]}); compile it as it is")
-    fixed = onnx.ModelProto()
-    fixed.CopyFrom(model)
     _fix_shapes(fixed, source, shapes)
     version = next((o.version for o in fixed.opset_import if o.domain in ("", "ai.onnx")), 0)
     try:
@@ -190,7 +196,7 @@ class Quantiser:
             )
             try:
                 for sample in samples:  # one at a time: the intermediate tensors of one sample are in memory
-                    calibrator.collect_data(_One(sample))
+                    calibrator.collect_data(cast(Any, _One(sample)))
                     done()
                 found = calibrator.compute_data()
             except ValueError as exc:
@@ -199,7 +205,7 @@ class Quantiser:
         save_tensors_data(found, temporary)
         temporary.replace(ranges)
 
-    def network(self, method: str, keep: Sequence[str] = (), model: ModelProto | None = None) -> ModelProto:
+    def network(self, method: str, keep: Iterable[str] = (), model: ModelProto | None = None) -> ModelProto:
         """The network with the ranges of `method`; operators named in `keep` stay in float.
 
         `model` is another form of the network whose tensors have the same ranges.

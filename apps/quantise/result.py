@@ -69,6 +69,7 @@ class Quantised:
 
     `network` and `float_network` are files in memory; the latter is the one that was compared, with fixed sizes.
     `refused` says of methods why they cannot be used, `notes` how the data was read; `samples` is their number.
+    `in_float` names operators that are never quantised (ranges.py).
     """
 
     network: Source
@@ -77,6 +78,7 @@ class Quantised:
     tried: Mapping[Way, Comparison]
     refused: Mapping[str, str]
     samples: int
+    in_float: Sequence[str] = ()
     notes: Sequence[str] = ()
 
     @property

@@ -44,7 +44,10 @@ def tell_no_one(steps: int = 1, what: str = "", total: int | None = None) -> Non
 class Candidates(Protocol):
     """The networks of a format that ways to quantise give."""
 
-    forms: Sequence[str]  # fields of `Way` that the format has
+    @property
+    def forms(self) -> Sequence[str]:
+        """Fields of `Way` that the format has."""
+        ...
 
     def network(self, way: Way, done: Callable[[], None]) -> bytes | None:
         """The file of a way; None where it is no other than without its last form.

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from ...compiler.frontend.source import Source
 from ...hw.errors import UnsupportedError
-from .accuracy import compare, input_means
+from .accuracy import compare, input_means, nodes_of
 from .forms import correct, equalise
 from .onnx_network import METHODS, Quantiser, inputs_of, prepare
+from .ranges import wide
 from .result import Comparison, Quantised, Way
 from .samples import Samples
 from .search import Search, Tell, digest, split, tell_no_one, working_folder
@@ -52,9 +53,10 @@ class OnnxNetwork:
             raise UnsupportedError(f"{self._path}: has no operator {unknown[0]!r} to keep in float")
         methods = METHODS[:1] if quick else METHODS
         measured, judged = split(samples)
+        in_float = sorted(wide(nodes_of(self._whole), [value.name for value in self._whole.graph.output]))
         content = self._whole.SerializeToString()
         with working_folder(folder, digest(content, samples, methods, keep, quick)) as work:
-            candidates = _Candidates(self._whole, samples, measured, judged, work)
+            candidates = _Candidates(self._whole, samples, measured, judged, work, in_float)
             search = Search(candidates, len(measured), len(judged), work, tell)
             search.run(methods, keep, not quick, self._path)
         path = Path(self._path)
@@ -64,20 +66,28 @@ class OnnxNetwork:
             way=search.best,
             tried=search.tried,
             refused=search.refused,
+            in_float=in_float,
             samples=len(samples),
             notes=samples.notes,
         )
 
 
 class _Candidates:
-    """The networks that ways give: `measured` and `judged` are numbers of samples."""
+    """The networks that ways give: `measured` and `judged` are numbers of samples, `in_float` names of operators."""
 
     forms = ("equalised", "corrected")
 
     def __init__(
-        self, whole: ModelProto, samples: Samples, measured: Sequence[int], judged: Sequence[int], folder: Path
+        self,
+        whole: ModelProto,
+        samples: Samples,
+        measured: Sequence[int],
+        judged: Sequence[int],
+        folder: Path,
+        in_float: Sequence[str],
     ):
-        self.whole, self.samples, self.measured, self.judged, self.folder = whole, samples, measured, judged, folder
+        self.whole, self.samples, self.folder, self.in_float = whole, samples, folder, in_float
+        self.measured, self.judged = measured, judged
         self.labels = None if samples.labels is None else samples.labels[list(judged)]
         self._quantisers: dict[bool, Quantiser] = {}
 
@@ -93,10 +103,11 @@ class _Candidates:
             self._quantisers[way.equalised] = Quantiser(form, folder)
         quantiser = self._quantisers[way.equalised]
         quantiser.measure(way.method, (self.samples[k] for k in self.measured), done)
-        network = quantiser.network(way.method, way.kept)
+        kept = {*way.kept, *self.in_float}
+        network = quantiser.network(way.method, kept)
         if way.corrected:
             means = input_means(form, (self.samples[k] for k in self.measured), done)
-            network = quantiser.network(way.method, way.kept, correct(form, network, means))
+            network = quantiser.network(way.method, kept, correct(form, network, means))
         return network.SerializeToString()
 
     def compare(self, network: bytes, done: Callable[[], None]) -> Comparison:

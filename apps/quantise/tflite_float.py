@@ -33,7 +33,7 @@ def float_form(source: Source) -> bytes:
     graph = model.subgraphs[0]
     folded = dict(_folded(file))
     for k, value in folded.items():
-        buffer = schema.BufferT()
+        buffer: Any = schema.BufferT()
         buffer.data = np.frombuffer(value.astype("<f4").tobytes(), np.uint8)
         model.buffers.append(buffer)
         graph.tensors[k].buffer, graph.tensors[k].quantization = len(model.buffers) - 1, None

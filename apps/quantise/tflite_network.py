@@ -25,6 +25,7 @@ from ...hw.errors import InputError, UnsupportedError, one_line
 from ...hw.foreign import read_json
 from ...hw.needs import need
 from .meter import Meter, Node
+from .ranges import wide
 from .result import Comparison, Quantised, Way
 from .samples import Input, Samples
 from .search import Search, Tell, digest, split, tell_no_one, working_folder, write_whole
@@ -77,8 +78,9 @@ class TfliteNetwork:
             raise UnsupportedError(f"{self._path}: has no operator {unknown[0]!r} to keep in float")
         methods = [*METHODS][: 1 if quick else None]
         measured, judged = split(samples)
+        in_float = sorted(wide(self._runner.nodes, self._runner.outputs))
         with working_folder(folder, digest(self._content, samples, methods, keep)) as work:
-            candidates = _Candidates(self._content, self._runner, samples, measured, judged, work)
+            candidates = _Candidates(self._content, self._runner, samples, measured, judged, work, in_float)
             search = Search(candidates, len(measured), len(judged), work, tell)
             search.run(methods, keep, not quick, self._path)
         path = Path(self._path)
@@ -88,13 +90,14 @@ class TfliteNetwork:
             way=search.best,
             tried=search.tried,
             refused=search.refused,
+            in_float=in_float,
             samples=len(samples),
             notes=samples.notes,
         )
 
 
 class _Candidates:
-    """The networks that ways give: `measured` and `judged` are numbers of samples."""
+    """The networks that ways give: `measured` and `judged` are numbers of samples, `in_float` names of operators."""
 
     forms = ()
 
@@ -106,8 +109,10 @@ class _Candidates:
         measured: Sequence[int],
         judged: Sequence[int],
         folder: Path,
+        in_float: Sequence[str],
     ):
         self.content, self.runner, self.samples, self.folder = content, runner, samples, folder
+        self.in_float = in_float
         self.measured, self.judged = measured, judged
         self.labels = None if samples.labels is None else samples.labels[list(judged)]
 
@@ -122,7 +127,7 @@ class _Candidates:
             recipe.add_static_config(".*", TFLOperationName.ALL_SUPPORTED, 8, 8, algorithm_key=METHODS[way.method])
             for kind in (TFLOperationName.INPUT, TFLOperationName.OUTPUT, *(TFLOperationName(k) for k in _IN_FLOAT)):
                 recipe.add_quantization_config(".*", kind, algorithm_key="no_quantize")
-            for name in way.kept:
+            for name in {*way.kept, *self.in_float}:
                 pattern = f"^{re.escape(name)}(;|$)"
                 recipe.add_quantization_config(pattern, TFLOperationName.ALL_SUPPORTED, algorithm_key="no_quantize")
             with _quiet():
@@ -132,13 +137,13 @@ class _Candidates:
             raise UnsupportedError(f"ai-edge-quantizer cannot quantise this network ({one_line(exc)})") from None
         return None if network is None else bytes(network)
 
-    def _ranges(self, average: bool, done: Callable[[], None]) -> dict[str, dict[str, np.ndarray]]:
+    def _ranges(self, average: bool, done: Callable[[], None]) -> dict[str, Any]:
         """The range of each tensor over the measured samples: the extremes, or moving averages of them."""
         from ai_edge_quantizer.utils.qsv_utils import min_max_update, moving_average_update
 
         path = self.folder / f"ranges{average:d}.json"
         if not path.exists():
-            update, ranges = moving_average_update if average else min_max_update, dict[str, dict[str, np.ndarray]]()
+            update, ranges = moving_average_update if average else min_max_update, dict[str, Any]()
             for k in self.measured:
                 for name, value in self.runner.run(self.samples[k]).items():
                     if value.size:

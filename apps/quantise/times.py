@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ...compiler.frontend import import_model
 from ...compiler.frontend.source import Source
@@ -23,7 +24,7 @@ class Prediction:
     on_device: float | None
 
 
-def predict(network: Source, cfg: Config) -> tuple[Prediction, list[dict[str, object]]]:
+def predict(network: Source, cfg: Config) -> tuple[Prediction, list[dict[str, Any]]]:
     """(the time of a network, a row for each kind of operator: how many run where, and their multiply-accumulates).
 
     Raises as the importer and the compiler.
@@ -38,7 +39,8 @@ def predict(network: Source, cfg: Config) -> tuple[Prediction, list[dict[str, ob
             count = counts.setdefault((type(op).__name__, choice.module.name), [0, 0])
             count[0] += 1
             count[1] += op.macs
-    rows = [dict(zip(("kind", "module", "operators", "MACs"), (*key, *count))) for key, count in sorted(counts.items())]
+    columns = ("kind", "module", "operators", "MACs")
+    rows: list[dict[str, Any]] = [dict(zip(columns, (*key, *count))) for key, count in sorted(counts.items())]
     return Prediction(1e3 * compiled.seconds(), device / total if total else None), rows
 
 

@@ -56,7 +56,8 @@ def quantised_page(facts: dict[str, Any]) -> str:
             html_table([*placement[0]], [[*row.values()] for row in placement]) if placement else "",
         ),
     ]
-    kept = f" In float: {', '.join(facts['kept'])}." if facts["kept"] else ""
+    names = [*facts["kept"], *facts["in_float"]]
+    kept = f" In float: {', '.join(names)}." if names else ""
     subtitle = (
         f"From {facts['model']}, {facts['way']}, on {facts['samples']:,} samples.{kept} {' '.join(facts['notes'])}"
     )

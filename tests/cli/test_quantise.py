@@ -67,7 +67,8 @@ def test_mistakes_are_one_line(tilewright, small, tmp_path):
 def network(tmp_path):
     """The path of a float network; `x.npz` beside it has samples and labels."""
     pytest.importorskip("onnxruntime")
-    np.savez(tmp_path / "x.npz", **digits.samples(8))
+    given = digits.samples(8)
+    np.savez(tmp_path / "x.npz", x=given["x"], labels=given["labels"])
     return digits.write(tmp_path / "digits.onnx")
 
 

@@ -142,6 +142,40 @@ def test_old_files_with_batch_norms_and_open_sizes(tmp_path):
     assert found.float_network.content != path.read_bytes()
 
 
+def test_float16_is_widened(tmp_path, path):
+    half = digits.write(tmp_path / "half.onnx", dtype=np.float16)
+    found, x = quantise(half, digits.samples()), digits.samples(1)["x"]
+    np.testing.assert_allclose(
+        run(found.float_network.content, {"x": x}), run(path.read_bytes(), {"x": x}), rtol=0.01, atol=0.01
+    )
+    assert found.comparison.snr_db > 30 and found.compile("tiny")(x)["y"].dtype == np.float32
+
+
+def test_dynamically_quantised_weights_are_float_again(tmp_path):
+    from onnxruntime.quantization import quantize_dynamic
+
+    constants = {"v": RNG.normal(size=(5, 3, 3, 3)), "w": RNG.normal(size=(320, 24)), "b": RNG.normal(size=24)}
+    constants["u"] = RNG.normal(size=(24, 7))
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["c"]),
+        helper.make_node("Flatten", ["c"], ["f"]),
+        helper.make_node("MatMul", ["f", "w"], ["m"]),
+        helper.make_node("Add", ["m", "b"], ["a"]),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("MatMul", ["r", "u"], ["y"]),
+    ]
+    float_network = model(nodes, constants, [1, 3, 10, 10], opset=13)
+    onnx.save(float_network, tmp_path / "float.onnx")
+    quantize_dynamic(tmp_path / "float.onnx", tmp_path / "dynamic.onnx", per_channel=True)
+    x = RNG.normal(size=(60, 1, 3, 10, 10)).astype(np.float32)
+    found = quantise(tmp_path / "dynamic.onnx", x)
+    wanted, got = (run(one, {"x": x[0]}) for one in (float_network.SerializeToString(), found.float_network.content))
+    assert np.square(wanted - got).sum() < 1e-3 * np.square(wanted).sum()  # the weights had 8 bits
+    kinds = [node.op_type for node in onnx.load_model_from_string(found.float_network.content).graph.node]
+    assert not {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "Mul"} & {*kinds}, kinds
+    assert found.comparison.snr_db > 30
+
+
 def test_operators_that_are_named_stay_in_float(path):
     found = quantise(path, digits.samples(8), keep=["dense"])
     (dense,) = [n for n in onnx.load_model_from_string(found.network.content).graph.node if n.op_type == "Gemm"]
