@@ -111,10 +111,10 @@ def command(
             "Missing option '--calibration': samples to measure ranges on; or --inspect without data"
         )
     kind = kind_of(model)
-    output = output or f"{Path(model).with_suffix('')}.int8{kind}"
+    output = output or f"{Path(model).with_suffix('')}.int8{FORMATS.get(kind, kind)}"
     inputs = {"MODEL": model, "--calibration": calibration, "--labels": labels}
     if kind in FORMATS:
-        check_output(output, (kind,), inputs)
+        check_output(output, (FORMATS[kind],), inputs)
     if page is not None:
         check_output(page, (".html",), inputs)
     with report.progress(f"reading {model}", 1) as advance:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,12 +17,13 @@ from .result import Quantised
 from .samples import Input, Pictures, Samples, read_samples, samples_of
 from .search import Tell, tell_no_one
 
-FORMATS = (".onnx", ".tflite")
+# Kind of a float network -> that of its int8 network
+FORMATS = {".onnx": ".onnx", ".tflite": ".tflite", ".pt2": ".onnx"}
 
 
 def quantise(
     model: str | Path | Any,
-    data: str | Path | np.ndarray | Mapping[str, np.ndarray],
+    data: Any,
     *,
     labels: np.ndarray | Sequence[int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -32,24 +34,33 @@ def quantise(
 ) -> Quantised:
     """Quantise a float network to int8, as `tilewright quantise` does (docs/quantise.md).
 
-    `model` is the path of an ONNX or .tflite file. `data` are samples of its inputs: the path of a .npz or .npy file or
-    of a folder of pictures, an array of shape (samples, *shape of the input), or arrays by the names of inputs.
-    `labels` are the right classes of the samples, by default those in `data`. `shapes` are sizes of inputs that an ONNX
-    file leaves open, by default those of the data, `pictures` says how pixels become numbers, `keep` names operators
-    that stay in float. `folder` keeps intermediate results until the end, so that an interrupted call goes on; `tell`
-    hears of each step.
+    `model` is the path of an ONNX, .tflite or .pt2 file, or a module or exported program of PyTorch. `data` are samples
+    of its inputs: the path of a .npz or .npy file or of a folder of pictures, an array of shape (samples, *shape of the
+    input), or arrays by the names of inputs; for PyTorch also tensors, a data set, a loader or batches, with or without
+    labels. `labels` are the right classes of the samples, by default those in `data`. `shapes` are sizes of inputs that
+    an ONNX file leaves open, by default those of the data, `pictures` says how pixels become numbers, `keep` names
+    operators that stay in float. `folder` keeps intermediate results until the end, so that an interrupted call goes on;
+    `tell` hears of each step.
 
     The result has the network, how well it agrees with the float network, `save` and `compile`.
 
     Raises `FileError` for files that cannot be read, `InputError` for data, labels or shapes that do not fit, and
     `UnsupportedError` for networks and operators that cannot be quantised.
     """
-    if not isinstance(model, (str, os.PathLike)):
+    if isinstance(model, (str, os.PathLike)):
+        path = os.fspath(model)
+        if kind_of(path) == ".onnx":
+            shapes = sizes_of(path, shapes or {}, lambda entries: _samples(data, entries[0], pictures, None))
+        network = open_float(path, shapes or {})
+    elif "torch" in sys.modules:  # which takes seconds to import; without it `model` is nothing of torch's
+        from .static import OnnxNetwork
+        from .torch_network import open_torch
+
+        proto, name, data, known = open_torch(model, data)
+        network = OnnxNetwork(proto, name, shapes or {})
+        labels = known if labels is None else labels
+    else:
         raise UnsupportedError(f"a {type(model).__name__} cannot be quantised; give the path of a float network")
-    path = os.fspath(model)
-    if kind_of(path) == ".onnx":
-        shapes = sizes_of(path, shapes or {}, lambda entries: _samples(data, entries[0], pictures, None))
-    network = open_float(path, shapes or {})
     samples = _samples(data, network.inputs, pictures, labels)
     return network.quantise(samples, keep, folder=None if folder is None else Path(folder), tell=tell)
 
@@ -97,9 +108,15 @@ def open_float(path: str, shapes: Mapping[str, Sequence[int]]) -> FloatNetwork:
     check_kind(path)
     kind = kind_of(path)
     if kind == ".onnx":
+        from .onnx_network import read_onnx
         from .static import OnnxNetwork
 
-        return OnnxNetwork(path, shapes)
+        return OnnxNetwork(read_onnx(path), path, shapes)
+    if kind == ".pt2":
+        from .static import OnnxNetwork
+        from .torch_network import read_torch
+
+        return OnnxNetwork(read_torch(path), path, shapes)
     if kind == ".tflite":
         from .tflite_network import TfliteNetwork
 

@@ -97,6 +97,7 @@ def prepare(model: ModelProto, source: str, shapes: Mapping[str, Sequence[int]])
     that of an input, or that is missing; `UnsupportedError` for networks that are quantised already or that
     onnxruntime does not run.
     """
+    need_libraries()
     import onnx
     import onnxruntime as ort
     from onnx import version_converter
@@ -278,6 +279,7 @@ def _quiet() -> Iterator[None]:
 
 def read_onnx(path: str) -> ModelProto:
     """The network in the file. Raises `FileError`."""
+    need_libraries()
     source = read_source(path)
     if source.kind != ".onnx":
         raise FileError(f"{path}: is no ONNX network; give one")

@@ -15,7 +15,7 @@ from ...compiler.frontend.source import Source
 from ...hw.errors import UnsupportedError
 from .accuracy import compare, input_means, nodes_of
 from .forms import correct, equalise
-from .onnx_network import METHODS, Quantiser, inputs_of, need_libraries, prepare, read_onnx
+from .onnx_network import METHODS, Quantiser, inputs_of, prepare
 from .ranges import wide
 from .result import Comparison, Quantised, Way
 from .samples import Samples
@@ -28,12 +28,11 @@ _WITH_WEIGHTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 class OnnxNetwork:
-    """The float network of an ONNX file, with sizes fixed by `shapes`. Raises as `read_onnx` and `prepare`."""
+    """A float ONNX model of the file `path`, with sizes fixed by `shapes`. Raises as `prepare`."""
 
-    def __init__(self, path: str, shapes: Mapping[str, Sequence[int]]):
-        need_libraries()
+    def __init__(self, model: ModelProto, path: str, shapes: Mapping[str, Sequence[int]]):
         self._path = path
-        self._whole = prepare(read_onnx(path), path, shapes)
+        self._whole = prepare(model, path, shapes)
         self.inputs = inputs_of(self._whole)
 
     def quantise(

@@ -8,6 +8,7 @@ assume `import numpy as np` and run in the root of the repository.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tilewright.sim.timing import Timing
 
     __version__: str
+    ExportedProgram = Any  # of torch.export; torch is not installed for type checks
 
 __all__ = [
     "Config",
@@ -73,7 +75,7 @@ _NETWORKS_ALONE = {
 
 
 def compile(
-    model: str | Path | Graph | Scheduled | Program | Launch,
+    model: str | Path | Graph | Scheduled | Program | Launch | ExportedProgram,
     config: Config | str = _DEFAULT,
     *,
     contract: str | None = None,
@@ -86,9 +88,10 @@ def compile(
 ) -> Executable:
     """Compile `model` for a configuration, to an executable.
 
-    `model` is the path of a quantised network (int8 .tflite, QDQ .onnx, PyTorch's .pt2), a graph, a schedule as `build`
-    takes it, or a recorded program, which has its configuration. `contract` is the rounding contract of a network:
-    `double`, as TensorFlow Lite Micro rounds, or `single`, as onnxruntime; by default that of the file's format.
+    `model` is the path of a quantised network (int8 .tflite, QDQ .onnx, PyTorch's .pt2), a program of torch.export, a
+    graph, a schedule as `build` takes it, or a recorded program, which has its configuration. `contract` is the
+    rounding contract of a network: `double`, as TensorFlow Lite Micro rounds, or `single`, as onnxruntime; by default
+    that of the file's format.
     `mapping` says which output channels of a network's layers run on which compute unit of the configuration: the path
     of a file, what it holds, or a `ChannelMapping` (docs/mapping.md). `dram` is the memory of a network's program, or a
     text as `--dram` takes it: tiles are chosen for it; by default it is `zynq_hp`. With `batch` a network's program
@@ -120,6 +123,11 @@ def compile(
     from tilewright.sim.dram import load_dram
 
     memory = None if dram is None else load_dram(dram)
+    torch: Any = sys.modules.get("torch")  # takes seconds to import; without it `model` is nothing of torch's
+    if torch is not None and isinstance(model, (torch.export.ExportedProgram, torch.nn.Module)):
+        from tilewright.compiler.frontend.torch import import_torch
+
+        model = import_torch(model)
     if isinstance(model, graph.Graph):
         _check_alone(input_types=input_types, shapes=shapes)
         several = of_images(model, batch)

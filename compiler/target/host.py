@@ -1,4 +1,4 @@
-"""The host CPU as a module of a target: its times by a model of a Cortex-A9, and its pass `tabled`.
+"""The host CPU as a module of a target: its times by a model of a Cortex-A9, and its passes.
 
 `HostModel`: 2.5 cycles per multiply-accumulate is the lower end of published runs of scalar int8 C (2.5 to 8.2);
 MobileNetV1's depthwise and other layers took 5.7 on one core of a PYNQ-Z1 at 650 MHz. Fields without published figures
@@ -6,7 +6,8 @@ are marked as assumed.
 
 `tabled` replaces consecutive element-wise operators by one table of 256 or 256 x 256 values. It applies where the host
 must compute one of them: float32 functions, and int8 operators of ranks that the accelerator does not have. Operators
-of the accelerator join such a table if that brings no more tensors to the host.
+of the accelerator join such a table if that brings no more tensors to the host. `scaled_sums` makes one step of what
+follows the integer sums of a dynamically quantised layer.
 """
 
 from __future__ import annotations

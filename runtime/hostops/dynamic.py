@@ -113,7 +113,8 @@ def _without_zero_point(inputs: Operands, a: Attrs) -> Operand:
     _expect(inputs[:2], "int32", "uint8")
     _single("the zero point", inputs[1])
     acc = along_axis(inputs, a)
-    need(a["sums"].size == acc.shape[a["axis"]], f"sums {a['sums'].shape}: axis {a['axis']} has others, {acc.shape}")
+    sums: Int32 = a["sums"]
+    need(sums.size == acc.shape[a["axis"]], f"sums {sums.shape}: axis {a['axis']} has others, {acc.shape}")
     return Operand(acc.shape, "int32")
 
 

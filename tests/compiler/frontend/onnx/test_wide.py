@@ -1,4 +1,4 @@
-"""int16 and uint16 activations with weights of 8 bits: layers run on the device, the rest in float32 on the host.
+"""Layers of weights of 8 bits on int16 and uint16 activations, or whose results stay float32: sums on the device.
 
 onnxruntime adds products in float32, of which few sums round to another step of 16 bits; the others are equal.
 """
@@ -92,6 +92,22 @@ def test_steps_of_16_bits_are_those_of_onnxruntime(qdq, compared, name, dtype):
     device = run(compile_graph(graph, PRESETS["pynq_z1"]), inputs)[0]
     for tensor, expected in reference.run(graph, inputs)[0].items():
         np.testing.assert_array_equal(device[tensor], expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("name", LAYERS)
+def test_results_of_8_bits_that_stay_in_float(qdq, onnxruntime_outputs, name, dtype):
+    """Equal to onnxruntime's sums in float32 up to their rounding; the device gives the reference's results."""
+    m = qdq(activations=dtype)
+    m.output(LAYERS[name](m), "FLOAT")
+    path = m.save()
+    graph = import_onnx(path)
+    assert graph.of(g.ScaleSums) and not graph.of((g.FloatConv2d, g.FloatMatMul, g.Dequantize))
+    inputs = {t.name: m.rng.normal(0, 0.02, t.shape).astype(np.float32) for t in graph.inputs}
+    device = run(compile_graph(graph, PRESETS["pynq_z1"]), inputs)[0]
+    for tensor, expected in onnxruntime_outputs(path, inputs).items():
+        np.testing.assert_allclose(device[tensor], expected, rtol=1e-5, atol=2e-6 * np.abs(expected).max())
+        np.testing.assert_array_equal(device[tensor], reference.run(graph, inputs)[0][tensor])
 
 
 def test_int8_layers_leave_wide_weights_to_the_host(qdq, compared):
