@@ -39,8 +39,8 @@ def quantise(
     input), or arrays by the names of inputs; for PyTorch also tensors, a data set, a loader or batches, with or without
     labels. `labels` are the right classes of the samples, by default those in `data`. `shapes` are sizes of inputs that
     an ONNX file leaves open, by default those of the data, `pictures` says how pixels become numbers, `keep` names
-    operators that stay in float. `folder` keeps intermediate results until the end, so that an interrupted call goes on;
-    `tell` hears of each step.
+    operators that stay in float. `folder` keeps intermediate results until the end, so that an interrupted call goes
+    on; `tell` hears of each step.
 
     The result has the network, how well it agrees with the float network, `save` and `compile`.
 

@@ -87,14 +87,12 @@ def float_resize(
     Each row has two neighbours and their weights, (H, 2), and so has each column, (W, 2). First come the neighbours in
     the first row; the weights of a row and of a column are multiplied before the pixel.
     """
-    total: Float32 | None = None
+    parts = list[Float32]()
+    for k, j in np.ndindex(2, 2):
+        weights: Float32 = column_weights[:, j] * row_weights[:, k, None]
+        parts.append(x[:, :, row_neighbours[:, k]][..., column_neighbours[:, j]] * weights)
     with np.errstate(all="ignore"):
-        for k, j in np.ndindex(2, 2):
-            weights = column_weights[:, j] * row_weights[:, k, None]
-            part = x[:, :, row_neighbours[:, k]][..., column_neighbours[:, j]] * weights
-            total = part if total is None else total + part
-    assert total is not None
-    return total
+        return parts[0] + parts[1] + parts[2] + parts[3]
 
 
 def _interpolated(inputs: Operands, a: Attrs) -> Operand:

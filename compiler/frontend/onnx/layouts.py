@@ -47,6 +47,7 @@ def _resize(
     shape, rank = x.shape, len(x.shape)
     axes = [k % rank for k in (range(rank) if axes is None else axes)]
     factors, places = dict[int, np.float32](), dict[int, np.ndarray]()  # of axes that change
+    aligned = coordinate_transformation_mode == "align_corners"  # where places depend on sizes alone
     for axis, amount in zip(axes, amounts):
         factor = np.float32(amount) / np.float32(shape[axis] if by_size else 1)
         if factor != 1:
@@ -64,7 +65,7 @@ def _resize(
         return None
     else:
         for axis, place in places.items():
-            matrix = _matrix(c, shape[axis], len(place), factors[axis])
+            matrix = _matrix(c, shape[axis], len(place), None if by_size or aligned else factors[axis])
             if axis == rank - 1:
                 y = y.node("MatMul", np.ascontiguousarray(matrix.T))
             else:
@@ -100,16 +101,9 @@ def _places(size: int, out: int, factor: np.float32, mode: str) -> np.ndarray:
 
 def _nearest(places: np.ndarray, size: int, mode: str) -> np.ndarray:
     """The indices of the elements that are nearest to `places`."""
-    match mode:
-        case "floor":
-            found = np.floor(places)
-        case "ceil":
-            found = np.ceil(places)
-        case "round_prefer_ceil":
-            found = np.floor(places + np.float32(0.5))
-        case _:
-            found = np.ceil(places - np.float32(0.5))
-    return np.clip(found, 0, size - 1).astype(np.int64)
+    exact = places.astype(np.float64)
+    rounded = {"floor": np.floor(exact), "ceil": np.ceil(exact), "round_prefer_ceil": np.floor(exact + 0.5)}
+    return np.clip(rounded.get(mode, np.ceil(exact - 0.5)), 0, size - 1).astype(np.int64)
 
 
 def _taps(place: np.ndarray, size: int) -> list[np.ndarray]:
@@ -122,12 +116,11 @@ def _taps(place: np.ndarray, size: int) -> list[np.ndarray]:
     return [indices, weights]
 
 
-def _matrix(c: Chain, size: int, out: int, factor: np.float32) -> np.ndarray:
-    """float32 (out, size): the effect of a Resize along one axis, by ONNX's reference."""
+def _matrix(c: Chain, size: int, out: int, factor: np.float32 | None) -> np.ndarray:
+    """float32 (out, size): the effect of a Resize along one axis, by `factor` or to a size, by ONNX's reference."""
     attrs = {key: value for key, value in c.node.attrs.items() if key != "axes"}
-    aligned = attrs.get("coordinate_transformation_mode") == "align_corners"  # whose places depend on sizes alone
-    node = Node("Resize", "resize", ["x", "", "", "amount"] if aligned else ["x", "", "amount"], ["y"], attrs)
-    amounts = np.array([size, out], np.int64) if aligned else np.array([1, factor], np.float32)
+    node = Node("Resize", "resize", ["x", "", "", "amount"] if factor is None else ["x", "", "amount"], ["y"], attrs)
+    amounts = np.array([size, out], np.int64) if factor is None else np.array([1, factor], np.float32)
     (rows,) = c.reader.evaluate(node, [np.eye(size, dtype=np.float32), amounts])
     return np.ascontiguousarray(rows.T, np.float32)
 

@@ -137,7 +137,9 @@ def _softmax(imp: TfliteImporter, node: FileNode) -> None:
         _wide_softmax(imp, node)
         return
     x, y = imp.activation(node, 0), imp.result(node)
-    imp.produce(node, g.Softmax(node.name, (x,), y, _channels(x), float(node.option("beta", 0.0))))
+    op = g.Softmax(node.name, (x,), y, _channels(x), float(node.option("beta", 0.0)))
+    op.expect("the output's scale and zero point", (y.scale, y.zero_point), (1 / 256, -128))  # as TensorFlow Lite does
+    imp.produce(node, op)
 
 
 def _reduce(cls: type[g.ReduceMax]) -> Handler:

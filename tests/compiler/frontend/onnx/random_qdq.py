@@ -1,7 +1,7 @@
 """Random QDQ networks of ONNX: every result is quantised, with a scale that its values on a sample decide."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -201,7 +201,7 @@ def pool(kind):
         k = [int(m.pick(1, 2, 3)) for _ in range(2)]
         if h < k[0] or w < k[1]:
             return None
-        attrs = {"kernel_shape": k, "strides": [int(m.pick(1, 2)) for _ in range(2)]}
+        attrs: dict[str, Any] = {"kernel_shape": k, "strides": [int(m.pick(1, 2)) for _ in range(2)]}
         if m.rng.random() < 0.4:
             attrs["pads"] = [int(m.rng.integers(0, (a + 1) // 2)) for a in k * 2]
         if m.rng.random() < 0.2:

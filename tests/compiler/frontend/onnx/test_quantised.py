@@ -386,6 +386,23 @@ def test_what_is_accepted_is_what_wide_integers_give(qdq):
             assert (np.sign(y) == sign).all()
 
 
+@pytest.mark.parametrize("activations", [np.int8, np.uint8])
+def test_integers_that_are_resized_lose_their_fractions(qdq, compared, activations):
+    m = qdq(activations=activations)
+    parameters = real(m, STEP), m.const(activations(9))
+    q = m.node("QuantizeLinear", m.input("x", [1, 3, 5, 6]), *parameters)
+    resized = m.node("Resize", q, "", real(m, [1, 1, 2, 1.5]), mode="linear")
+    m.output(m.node("DequantizeLinear", resized, *parameters))
+    assert any(isinstance(op, g.FloatResize) for op in compared(m, 0.001, 1.0, STEP).ops)
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+def test_windows_that_begin_behind_the_image_are_left_out(m, compared, kind):
+    attrs = {"kernel_shape": [2, 1], "strides": [2, 2], "ceil_mode": 1}
+    m.output(m.quantise(m.node(kind, image(m, 1, 2, 5, 12), **attrs), 0.0513, 3))
+    compared(m, 0.001, 1.0, 0.0513)
+
+
 def test_products_and_means_round_twice_where_that_is_asked_for(m):
     product = m.quantise(m.node("Mul", image(m), image(m)), 0.1)
     m.output(

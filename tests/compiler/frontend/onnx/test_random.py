@@ -42,7 +42,7 @@ def differences(m, seed, count=2):
     names = [o.name for o in theirs.get_outputs()]
     for inputs in feeds(m, seed, count):
         mine, _ = reference.run(graph, inputs)
-        for name, expected in zip(names, theirs.run(None, inputs)):
+        for name, expected in zip(names, map(np.asarray, theirs.run(None, inputs))):
             assert (mine[name].shape, mine[name].dtype) == (expected.shape, expected.dtype)
             step = m.grids[name][0] if name in m.grids else 1  # integers are steps
             found.append(np.abs(mine[name].astype(np.float64) - expected).reshape(-1) / step)

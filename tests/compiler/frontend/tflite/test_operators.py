@@ -400,6 +400,7 @@ REFUSED = [
      t(3, 40, s=0.5, z=0, dtype="INT16"), {}),
     (r"weights of int8 \(dynamic quantisation\); tilewright quantise .*model.tflite --calibration DATA.npz makes",
      "FULLY_CONNECTED", [real(1, 40), k((7, 40), 0.01, 0)], tf(1, 7), {}),
+    ("the output's scale and zero point is", "SOFTMAX", [q(1, 7)], t(1, 7, s=1 / 128, z=-128), {"beta": 1.0}),
     ("has beta 2.0; of float32 only 1 is supported", "SOFTMAX", [real(1, 7)], tf(1, 7), {"beta": 2.0}),
     ("casts a quantised uint8 tensor to uint8; only float32, int32",
      "CAST", [lambda m: m.node("RELU", [q(*IMAGE, z=131, dtype="UINT8")(m)], [t(*IMAGE, z=131, dtype="UINT8")(m)])],
