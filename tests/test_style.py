@@ -60,17 +60,10 @@ BUDGET = {
     "compiler": 29_100,
     "sim": 8_650,
     "boards": 3_820,
-<<<<<<< HEAD
     "cli": 9_020,
     "apps": 7_150,
     "tools": 3_670,
     "tests": 61_720,
-=======
-    "cli": 8_680,
-    "apps": 5_140,
-    "tools": 3_410,
-    "tests": 61_750,
->>>>>>> arith
 }
 
 
