@@ -20,8 +20,19 @@ from ..sim.profile import profile
 from ..sim.timing import check_memory, predict
 from . import report
 from .layers import share_on_device
-from .options import config_option, json_option, mapping_option, memory_option, target_option
+from .options import (
+    Choices,
+    choice_options,
+    config_option,
+    input_type_option,
+    json_option,
+    mapping_option,
+    memory_option,
+    shape_option,
+    target_option,
+)
 from .programs import check_output, read_graph, read_target
+from .remedy import remedy, say_remedy
 
 if TYPE_CHECKING:
     from ..compiler.mapping import ChannelMapping
@@ -52,19 +63,15 @@ UNIT_COLUMNS = {
 @click.argument("model", required=False)
 @click.option("--passes", is_flag=True, help="List what rewrites a network for each module before it is assigned.")
 @config_option()
-@mapping_option
+@choice_options(mapping_option, memory_option, target_option, input_type_option, shape_option)
 @click.option("--min-cost", metavar="FILE", help="Write the mapping with the least predicted time, and use it.")
-@memory_option
-@target_option
 @json_option
 def command(
     model: str | None,
     passes: bool,
     config: str,
-    mapping: str | None,
+    choices: Choices,
     min_cost: str | None,
-    dram: str | None,
-    target: str | None,
     as_json: bool,
 ) -> None:
     """Show which module of the target runs each operator of MODEL, a quantised network or FILE.py:NAME, a graph.
@@ -94,13 +101,13 @@ def command(
     from ..compiler.network import compile_for
 
     cfg = load_config(config)
-    given, memory = None if dram is None else load_dram(dram), load_dram(dram)
+    given, memory = None if choices.dram is None else load_dram(choices.dram), load_dram(choices.dram)
     check_memory(cfg, memory)
     if min_cost is not None:
-        _check_min_cost(mapping, min_cost, model)
+        _check_min_cost(choices.mapping, min_cost, model)
     with report.progress(f"compiling {model} for {cfg.name}"), on_memory(given, cfg):
-        graph, chosen = read_graph(model, cfg), read_target(target, cfg, given)
-        split = _mapping(graph, cfg, mapping, min_cost, given)
+        graph, chosen = read_graph(model, cfg, choices), read_target(choices.target, cfg, given)
+        split = _mapping(graph, cfg, choices.mapping, min_cost, given)
         compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg, target=chosen, dram=given)
         kernels = compiled.of_kernels(cfg)
         shared = unit_rows(graph, cfg, split)
@@ -108,8 +115,9 @@ def command(
         rows = [choice_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]
         kinds = {step.name: step.op for step in compiled.executable.steps if isinstance(step, HostStep)}
         rows += [[name, kinds[name], 0, "", "host", us, "", "", "", ""] for name, us in spent.items()]
+    advice = remedy(model, compiled.executable)
     if as_json:
-        facts = {"config": cfg.name, "contract": graph.contract, "kernels": [*kernels], **totals}
+        facts = {"config": cfg.name, "contract": graph.contract, "kernels": [*kernels], **totals, "remedy": advice}
         report.emit_json(facts | {"operators": [dict(zip(COLUMNS, row)) for row in rows]})
         return
     report.table(COLUMNS, rows)
@@ -125,6 +133,7 @@ def command(
         f"MHz; host {totals['host_us']:,.0f} us, modelled ({100 * totals['host_share']:.0f} % of the sum); "
         f"host alone {totals['host_alone_us']:,.0f} us, modelled"
     )
+    say_remedy(advice)
 
 
 def _list_passes(config: str, as_json: bool) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..apps.quantise.samples import Pictures
 from ..boards.credentials import read_token
 from ..boards.pynq_z1.board import Board
 from ..compiler import cost
+from ..compiler.frontend.source import INPUT_TYPES
 from ..hw.errors import UnsupportedError
 from ..hw.foreign import read_regular
 from ..hw.needs import need
@@ -68,8 +71,70 @@ batch_option = click.option(
     show_default=True,
     help="For networks: inputs that a run takes.",
 )
+
+
+def _typed(context: click.Context, option: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """The types by the inputs' names, of the texts NAME=TYPE."""
+    pairs = [value.rpartition("=") for value in values]
+    wrong = next((value for value, (name, _, kind) in zip(values, pairs) if not name or kind not in INPUT_TYPES), None)
+    if wrong is not None:
+        raise click.BadParameter(f"{wrong!r} is not NAME=TYPE, with a type of {', '.join(INPUT_TYPES)}")
+    return {name: kind for name, _, kind in pairs}
+
+
+input_type_option = click.option(
+    "--input-type",
+    "input_types",
+    multiple=True,
+    metavar="NAME=TYPE",
+    callback=_typed,
+    help=f"The type of an input, {', '.join(INPUT_TYPES)}, for files in Deeploy's dialect, which do not say it; may be "
+    "given several times. [as inputs.npz beside the file has it, else int8]",
+)
 scheduler_option = click.option(
     "--scheduler", metavar="tcp://HOST:PORT", help="Work on the workers of this Dask scheduler instead."
+)
+
+
+class _Numbers(click.ParamType):
+    """Numbers with commas between them."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[float, ...]:
+        try:
+            return tuple(float(number) for number in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is no list of numbers; give one as 0.485,0.456,0.406", param, ctx)
+
+
+class _Shape(click.ParamType):
+    """`x=1,3,224,224`, or with `x` between the sizes."""
+
+    name = "shape"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, tuple[int, ...]]:
+        name, _, sizes = str(value).rpartition("=")
+        if not name or not re.fullmatch(r"\d+([x,]\d+)*", sizes):
+            self.fail(f"{value!r} is no shape; give one as x=1,3,224,224", param, ctx)
+        return name, tuple(int(size) for size in re.split("[x,]", sizes))
+
+
+shape_option = click.option(
+    "--shape",
+    "shapes",
+    type=_Shape(),
+    multiple=True,
+    metavar="NAME=1,3,H,W",
+    callback=lambda context, option, values: dict(values),
+    help="For networks: sizes of an input that has open ones; may be given several times.",
+)
+_PICTURE_OPTIONS = (
+    click.option(
+        "--mean", type=_Numbers(), metavar="M[,M,M]", help="Pixels: the mean of each channel, from 0 to 1. [0]"
+    ),
+    click.option("--std", type=_Numbers(), metavar="S[,S,S]", help="Pixels: the deviation of each channel. [1]"),
+    click.option("--resize", is_flag=True, help="Pixels: bring pictures to the size of the input."),
 )
 waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: write waveforms to FILE.fst or FILE.vcd.")
 
@@ -77,7 +142,8 @@ waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: writ
 @dataclass(frozen=True)
 class Choices:
     """Options of compiling a network: rounding contract, database of tiles, file of its channels' compute units,
-    the target FILE.py:NAME, the memory that tiles are chosen for, and how many inputs a run takes. None: the default.
+    the target FILE.py:NAME, the memory that tiles are chosen for, how many inputs a run takes, the types of inputs, and
+    their shapes, by name. None: the default.
     """
 
     contract: str | None = None
@@ -86,6 +152,8 @@ class Choices:
     target: str | None = None
     dram: str | None = None
     batch: int = 1
+    input_types: Mapping[str, str] | None = None
+    shapes: Mapping[str, tuple[int, ...]] | None = None
 
 
 NO_CHOICES = Choices()
@@ -109,6 +177,17 @@ def _with_options(function: Any, options: Sequence[Callable]) -> Any:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def picture_options(function: Callable) -> Callable:
+    """Add the options that say how pixels become numbers; the verb gets them as `picture`, None without any."""
+
+    @functools.wraps(function)
+    def call(*args: Any, mean: Any, std: Any, resize: bool, **rest: Any) -> Any:
+        picture = Pictures(mean or (0.0,), std or (1.0,), resize) if mean or std or resize else None
+        return function(*args, picture=picture, **rest)
+
+    return _with_options(call, _PICTURE_OPTIONS)
 
 
 def device_option(default: str = "model", help_text: str = "What executes the program:") -> Callable:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..compiler.cost import memory_facts, on_memory
 from ..compiler.frontend import import_model
-from ..compiler.frontend.source import kind_of
+from ..compiler.frontend.source import kind_of, read_source
 from ..compiler.graph import Graph
 from ..compiler.target.variants import of_images
 from ..hw.config import Config, load_config
@@ -61,7 +61,9 @@ def is_network(source: str) -> bool:
 
 def _only_network(source: str, choices: Choices) -> None:
     batch = str(choices.batch) if choices.batch > 1 else None
-    given = {"--contract": choices.contract, "--tiles": choices.tiles, "--mapping": choices.mapping}
+    given = {"--input-type": " ".join(f"{name}={kind}" for name, kind in (choices.input_types or {}).items())}
+    given |= {"--shape": " ".join(choices.shapes or {})}
+    given |= {"--contract": choices.contract, "--tiles": choices.tiles, "--mapping": choices.mapping}
     for option, value in (given | {"--target": choices.target, "--batch": batch}).items():
         if value:
             raise UnsupportedError(f"{source}: {option} {value} is only for networks, {', '.join(NETWORKS)}; drop it")
@@ -73,6 +75,8 @@ def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> E
     """
     memory = None if choices.dram is None else load_dram(choices.dram)
     value = python_value(source, cfg, memory)
+    if value is not None and (choices.input_types or choices.shapes):
+        _only_network(source, choices)
     if (graph := graph_in(value)) is not None:
         from ..compiler.network import compile_graph
         from ..compiler.tune.search import known_tiles
@@ -87,15 +91,12 @@ def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> E
         return executable_of(value, cfg)
     if source.endswith(".py"):
         raise UnsupportedError(f"{source}: name what to compile, as in {source}:schedule")
-    path = _existing(source)
-    if not is_network(source):
-        known = ".tflite, .onnx, .pt2, .bin, .npz, FILE.py:NAME and, to run, .tw"
-        raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model
 
-    given = {"tiles": choices.tiles, "mapping": choices.mapping, "batch": choices.batch}
+    given: dict[str, Any] = {"tiles": choices.tiles, "mapping": choices.mapping, "batch": choices.batch}
+    given |= {"input_types": choices.input_types, "shapes": choices.shapes}
     target = read_target(choices.target, cfg, memory)
-    return compile_model(path, cfg, choices.contract, **given, dram=memory, target=target)
+    return compile_model(source, cfg, choices.contract, **given, dram=memory, target=target)
 
 
 def graph_in(value: Any) -> Graph | None:
@@ -104,15 +105,20 @@ def graph_in(value: Any) -> Graph | None:
     return value if module is not None and isinstance(value, module.Graph) else None
 
 
-def read_graph(source: str, cfg: Config, contract: str | None = None) -> Graph:
-    """The graph of a network: a file, or FILE.py:NAME. Raises `UnsupportedError` for Python source of another kind."""
+def read_graph(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> Graph:
+    """The graph of a network: a file, or FILE.py:NAME, under the contract of `choices`, its inputs of their types.
+
+    Raises `UnsupportedError` for Python source of another kind.
+    """
     value = python_value(source, cfg)
     if value is None:
-        return import_model(source, contract)
+        return import_model(read_source(source, choices.input_types, choices.shapes), choices.contract)
+    if choices.input_types or choices.shapes:
+        _only_network(source, choices)
     if (graph := graph_in(value)) is None:
         known = ", ".join(NETWORKS)
         raise UnsupportedError(f"{source}: is {type(value).__name__}; must be a network, {known}, or a Graph of Python")
-    return graph.under(contract)
+    return graph.under(choices.contract)
 
 
 def read_target(source: str | None, cfg: Config, dram: Dram | None = None) -> Target | None:

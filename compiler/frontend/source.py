@@ -6,18 +6,19 @@ Also the list of operators of Deeploy's dialect, and the test whether an ONNX fi
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...hw.errors import FileError, UnsupportedError
+from ...hw.errors import FileError, InputError, UnsupportedError
 from ...hw.foreign import default_limit, open_regular, read_npz, read_regular, whole_number
+from ...runtime.formats import ARRAYS, ONNX, PT2, TFLITE, check_format, recognise
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -26,24 +27,25 @@ if TYPE_CHECKING:
 SINGLE = "single"  # rounding contract of networks of QuantizeLinear and DequantizeLinear: as onnxruntime's
 _MOST_DIMS = 64  # as numpy
 _MOST_BYTES = (1 << 31) - 1  # of an .onnx or .tflite file: protobuf and flatbuffers hold no more
+INPUT_TYPES = ("int8", "uint8", "int32", "float32")  # of inputs of files in Deeploy's dialect
 SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin", ".npz")
-_TFLITE = slice(4, 8), b"TFL3"  # where a .tflite file has its identifier
-# An ONNX file has no identifier: protobuf, version 1 to 15 as field 1, then a producer, a graph or an operator set
-_ONNX_VERSION, _ONNX_NEXT = 0x08, (0x12, 0x22, 0x3A, 0x42)
+_SUFFIX_OF = {TFLITE: ".tflite", ONNX: ".onnx", PT2: ".pt2", ARRAYS: ".npz"}  # of formats known by their content
+_NETWORK = f"a network, {', '.join(SUFFIXES)}"
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
     """The file at `path`: its `content`, and `parts`, the data of an ONNX file's tensors that other files hold.
 
-    `types` are the types of the arrays `input_0`, `input_1`, ... in an `inputs.npz` beside an ONNX file of Deeploy's:
-    the narrowest of int8, uint8, int32 and float32 that holds the values. The file itself does not say them.
+    `types` are the types of an ONNX file's inputs, by name, where the file does not say them: in Deeploy's dialect.
+    `shapes` are those of inputs whose sizes the file leaves open, by name.
     """
 
     path: Path
     content: bytes
     parts: tuple[bytes, ...] = ()
-    types: tuple[str, ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -59,32 +61,98 @@ class Source:
     def digest(self) -> bytes:
         """A digest of everything that an importer sees, the name of the network included."""
         total = hashlib.sha256()
-        types = [name.encode() for name in self.types]
+        types = [f"{name} {kind}".encode() for name, kind in sorted(self.types.items())]
+        types += [f"{name} {tuple(shape)}".encode() for name, shape in sorted(self.shapes.items())]
         for piece in (self.path.name.encode(errors="surrogateescape"), self.content, *self.parts, *types):
             total.update(hashlib.sha256(piece).digest())
         return total.digest()
 
     def onnx(self) -> ModelProto:
-        """A new ONNX model, with all its data. Raises `FileError`."""
-        return _whole(_parse(self.path, self.content), self.parts)
+        """A new ONNX model, with all its data and the sizes of `shapes`. Raises as `read_source`."""
+        model = _whole(_parse(self.path, self.content), self.parts)
+        give_sizes(self.path, model, self.shapes)
+        return model
 
 
-def read_source(path: str | Path) -> Source:
+def read_source(
+    path: str | Path,
+    input_types: Mapping[str, str] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Source:
     """Read the network at `path`, and the files that hold data of its tensors.
 
-    Where an ONNX file may be in Deeploy's dialect, the types of its inputs are read, too. Raises `FileError` where a
-    file cannot be read, is damaged or too large.
+    Where an ONNX file may be in Deeploy's dialect, `input_types` gives the types of inputs by name; those of the others
+    are taken from inputs.npz beside the file. `shapes` are those of inputs with open sizes, by name.
+
+    Raises `FileError` where a file cannot be read, is damaged or too large, `InputError` for the type or shape of an
+    input that there is not, and `UnsupportedError` for types of other files' inputs, and shapes of formats without open
+    sizes.
     """
     path = Path(path)
+    check_kind(path)
     kind = kind_of(path)
     content = read_regular(path, "a network", None if kind in (".bin", ".npz") else min(_MOST_BYTES, default_limit()))
-    if kind != ".onnx":
-        return Source(path, content)
+    source, model = Source(path, content, shapes=shapes or {}), None
+    if shapes and kind not in (".onnx", ".tflite"):
+        raise UnsupportedError(f"{path}: has no inputs of open sizes; drop the shape of {', '.join(shapes)}")
+    if kind == ".onnx":
+        model = _parse(path, content)
+        source = replace(source, parts=_parts(path, model))
+        model = _whole(model, source.parts)
+        give_sizes(path, model, source.shapes)
+    if model is not None and in_dialect(model, None):
+        return replace(source, types=_types(path, model) | _checked_types(path, model, input_types or {}))
+    for name, given in (input_types or {}).items():
+        raise UnsupportedError(f"{path}: the type {given} for input {name!r} is not needed: the file has it; drop it")
+    return source
 
-    model = _parse(path, content)
-    parts = _parts(path, model)
-    types = _types(path, model) if in_dialect(_whole(model, parts), None) else ()
-    return Source(path, content, parts, types)
+
+def give_sizes(path: str | Path, model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Give inputs of an ONNX model these shapes, and other inputs the sizes that have the same names in the file.
+
+    What the file says of other tensors' shapes is dropped, as it may depend on these. Raises `InputError` for a shape
+    that is not that of an input.
+    """
+    constants, named = {tensor.name for tensor in model.graph.initializer}, dict[str, int]()
+    inputs = {value.name: value.type.tensor_type for value in model.graph.input if value.name not in constants}
+    for name, shape in shapes.items():
+        check_shape(path, name, shape, {key: open_shape(tensor) for key, tensor in inputs.items()})
+        dims = inputs[name].shape.dim
+        while len(dims) < len(shape):
+            dims.add()
+        for dim, size in zip(dims, shape):
+            named.setdefault(dim.dim_param, size)
+            dim.dim_value = size
+    if not shapes:
+        return
+    for tensor in inputs.values():
+        for dim in tensor.shape.dim:
+            if dim.dim_param in named and dim.dim_param:
+                dim.dim_value = named[dim.dim_param]
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    del model.graph.value_info[:]
+
+
+def open_shape(tensor: Any) -> tuple[int | None, ...] | None:
+    """The shape of an input in an ONNX model, None for open sizes, and for a shape without a known rank."""
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(dim.dim_value if dim.dim_value > 0 else None for dim in tensor.shape.dim)
+
+
+def check_shape(
+    path: str | Path, name: str, shape: Sequence[int], inputs: Mapping[str, tuple[int | None, ...] | None]
+) -> None:
+    """Raise `InputError` for a `shape` that is not one of the input `name`; `inputs` are their shapes, open as None."""
+    if name not in inputs:
+        raise InputError(f"{path}: has no input {name!r}; its inputs are {', '.join(inputs)}")
+    known = inputs[name]
+    if known is not None and (
+        len(known) != len(shape) or any(want not in (None, given) for want, given in zip(known, shape))
+    ):
+        sizes = ", ".join("any" if size is None else str(size) for size in known)
+        raise InputError(f"{path}: input {name!r} has shape ({sizes}), which {tuple(shape)} is not; give another")
 
 
 def _whole(model: ModelProto, parts: Sequence[bytes]) -> ModelProto:
@@ -96,21 +164,61 @@ def _whole(model: ModelProto, parts: Sequence[bytes]) -> ModelProto:
     return model
 
 
-def _types(path: Path, model: ModelProto) -> tuple[str, ...]:
-    """Types of `input_0`, `input_1`, ... in inputs.npz; empty unless it holds just these, as large as inputs."""
-    sizes = {
-        _elements([max(1, d.dim_value) for d in value.type.tensor_type.shape.dim], f"{path}: input {value.name!r}")
-        for value in model.graph.input
-    }
+def _inputs(model: ModelProto) -> dict[str, tuple[int, ...]]:
+    """The shapes of the inputs that are no constants, by name; an open batch is 1."""
+    constants = {i.name for i in model.graph.initializer}
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in model.graph.input}
+    return {name: (*(max(1, n) for n in s[:1]), *s[1:]) for name, s in shapes.items() if name not in constants}
 
-    def fits(_: str, shape: tuple[int, ...]) -> bool:
-        return math.prod(shape) in sizes or math.prod(shape[1:]) in sizes
 
+def _checked_types(path: Path, model: ModelProto, types: Mapping[str, str]) -> dict[str, str]:
+    """The types that the user gives. Raises `InputError`."""
+    for name, given in types.items():
+        if name not in (known := _inputs(model)):
+            raise InputError(f"{path}: has no input {name!r} that could be {given}; its inputs are {', '.join(known)}")
+        if given not in INPUT_TYPES:
+            raise InputError(
+                f"{path}: input {name!r} cannot be {given}; its type must be one of {', '.join(INPUT_TYPES)}"
+            )
+    return dict(types)
+
+
+def counted_arrays(held: Collection[str], count: int, kind: str) -> list[str]:
+    """The names in `held` of a file's first `count` arrays of a `kind`, input or output; empty where it counts none.
+
+    They are `input_0`, `input_1`, ..., and for inputs `arr_0`, `arr_1`, ..., as numpy.savez names them, or `_0`, ....
+    """
+    starts = ("input_", "arr_", "_") if kind == "input" else (f"{kind}_",)
+    counted = ([f"{start}{k}" for k in range(count)] for start in starts)
+    return next((names for names in counted if {*names} <= {*held}), [])
+
+
+def _types(path: Path, model: ModelProto) -> dict[str, str]:
+    """The types of the inputs by the arrays of inputs.npz: the narrowest of `INPUT_TYPES` that holds the values.
+
+    The arrays have the names of the inputs, are counted (then arrays of the file's weights may follow), or are as many
+    as the inputs, and in their order. Empty inputs may be left out. Where the model alone does not show that it is in
+    the dialect, only counted arrays do: `input_0`, ... by their values, others by their types.
+    """
+    sizes = {name: _elements(shape, f"{path}: input {name!r}") for name, shape in _inputs(model).items()}
     beside = path.with_name("inputs.npz")
-    arrays = read_npz(beside, needed=fits) if beside.is_file() else {}
-    names = [f"input_{k}" for k in range(len(arrays))]
-    known = all(name in arrays and fits(name, arrays[name].shape) for name in names)
-    return tuple(_type(arrays[name]) for name in names) if known else ()
+    if not beside.is_file():
+        return {}
+
+    def fits(size: int, shape: tuple[int, ...]) -> bool:
+        return size in (math.prod(shape), math.prod(shape[1:]))
+
+    arrays = read_npz(beside, needed=lambda _, shape: any(fits(size, shape) for size in sizes.values()))
+    for names in ([*sizes], [name for name, size in sizes.items() if size]):
+        counted = counted_arrays(arrays, len(names), "input")
+        for keys in (names, counted, [*arrays]):
+            given = [arrays[key] for key in keys if key in arrays]
+            if len(given) != len(names) or not all(fits(sizes[k], a.shape) for k, a in zip(names, given)):
+                continue
+            integers = "input_0" in counted or all(array.dtype.kind in "iu" for array in given)
+            if (keys is counted and integers) or in_dialect(model, {}):
+                return {name: _type(array) for name, array in zip(names, given)}
+    return {}
 
 
 def _type(array: np.ndarray) -> str:
@@ -123,7 +231,13 @@ def _type(array: np.ndarray) -> str:
 
 
 def check_kind(path: str | Path) -> None:
-    """Raise `UnsupportedError` for a file of no known kind of network."""
+    """Raise `FileError` for a file that is missing or of another format, `UnsupportedError` for one of none known."""
+    path = Path(path)
+    if not path.exists():
+        raise FileError(f"{path}: no such file; give {_NETWORK}")
+    check_format(path, _NETWORK, *_SUFFIX_OF)
+    if path.is_dir():
+        raise FileError(f"{path}: is a folder; give {_NETWORK}")
     if not kind_of(path):
         raise UnsupportedError(f"{path}: unknown kind of network; must be one of {', '.join(SUFFIXES)}")
 
@@ -133,20 +247,11 @@ def kind_of(path: str | Path, content: bytes | None = None) -> str:
 
     `content` is the content of the file where it has been read.
     """
-    path = Path(path)
-    if content is None:
-        content = b""
-        with suppress(OSError, ValueError):
-            if path.is_file():  # reading a pipe would wait
-                with path.open("rb") as file:
-                    content = file.read(8)
-    where, identifier = _TFLITE
-    if content[where] == identifier:
-        return ".tflite"
-    if path.suffix in SUFFIXES:
-        return path.suffix
-    first, version, then = (*content[:3], 0, 0, 0)[:3]
-    return ".onnx" if first == _ONNX_VERSION and 0 < version < 16 and then in _ONNX_NEXT else ""
+    known = recognise(path, None if content is None else io.BytesIO(content))
+    suffix = Path(path).suffix
+    if known in _SUFFIX_OF:
+        return _SUFFIX_OF[known]
+    return suffix if suffix in SUFFIXES else ""
 
 
 def contract_of(path: str | Path, content: bytes | None = None) -> str:
@@ -240,7 +345,8 @@ def _elements(dims: Sequence[int], what: str) -> int:
     return math.prod(dims)
 
 
-DOMAINS = ("", "ai.onnx", "PACTOps")  # whose operators are known by name alone; PACTOps is Deeploy's
+# whose operators are known by name alone; Deeploy's exporters write the last two
+DOMAINS = ("", "ai.onnx", "PACTOps", "ai.onnx.contrib")
 # Deeploy's own operators; their results, except means, have the shape of their first input
 DEEPLOY = ("DebugPrint", "ITAMax", "ITAPartialMax", "IntegerDiv", "IntegerMean", "RequantShift", "TrueIntegerDiv")
 DEEPLOY += ("iGELU", "iHardswish", "iLayerNorm", "iNoNorm", "iRMSNorm", "iSoftmax")
@@ -252,16 +358,16 @@ _ON_INTEGERS = (*_LAYERS, "Add", "Concat", "Constant", "Flatten", "Gather", "Ide
 _ON_INTEGERS += ("ReduceMean", "ReduceSum", "Reshape", "Slice", "Split", "Squeeze", "Sub", "Transpose", "Unsqueeze")
 
 
-def in_dialect(model: ModelProto, types: Sequence[str] | None) -> bool:
+def in_dialect(model: ModelProto, types: Mapping[str, str] | None) -> bool:
     """True for a model in Deeploy's dialect: with its operators, or with layers of integers in float32.
 
-    `types` are the known types of the inputs; with None the answer is whether some types could make it one.
+    `types` are the known types of the inputs, by name; with None the answer is whether some types could make it one.
     """
     nodes = model.graph.node
     return any(node.domain in DOMAINS and node.op_type in DEEPLOY for node in nodes) or _of_integers(model, types)
 
 
-def _of_integers(model: ModelProto, types: Sequence[str] | None) -> bool:
+def _of_integers(model: ModelProto, types: Mapping[str, str] | None) -> bool:
     """True if all layers have weights of whole numbers in float32, and all else keeps whole numbers.
 
     If there is no layer, the inputs must be known as integers.
@@ -281,5 +387,5 @@ def _of_integers(model: ModelProto, types: Sequence[str] | None) -> bool:
     except Exception:  # of many kinds: a damaged file, which is refused later
         return False
     largest = [np.abs(a).max() for a in arrays if a.size and a.dtype == np.float32 and (a == np.rint(a)).all()]
-    known = types is None or (len(types) == len(inputs) and "float32" not in types and bool(types))
+    known = types is None or (bool(inputs) and all(types.get(v.name, "float32") != "float32" for v in inputs))
     return len(largest) == len(arrays) and (max(largest, default=0) > 1 or known)

@@ -29,6 +29,14 @@ from .deeploy import ShiftAdd as ShiftAdd
 from .deeploy import ShiftMatMul as ShiftMatMul
 from .deeploy import ShiftMul as ShiftMul
 from .deeploy import ShiftRequantize as ShiftRequantize
+from .dynamic import IntegerConv2d as IntegerConv2d
+from .dynamic import PadBy as PadBy
+from .dynamic import QuantizeBy as QuantizeBy
+from .dynamic import RangeScale as RangeScale
+from .dynamic import RangeZeroPoint as RangeZeroPoint
+from .dynamic import ScaleSums as ScaleSums
+from .dynamic import SubtractZeroPoint as SubtractZeroPoint
+from .dynamic import ValueRange as ValueRange
 from .elementwise import Add as Add
 from .elementwise import Binary as Binary
 from .elementwise import Dequantize as Dequantize
@@ -77,6 +85,7 @@ from .numbers import FloatMatMul as FloatMatMul
 from .numbers import FloatMaxPool as FloatMaxPool
 from .numbers import FloatOperator as FloatOperator
 from .numbers import FloatReduce as FloatReduce
+from .numbers import FloatResize as FloatResize
 from .numbers import FloatSoftmax as FloatSoftmax
 from .numbers import Gather as Gather
 from .numbers import GatherNd as GatherNd
@@ -85,6 +94,7 @@ from .numbers import NumberDense as NumberDense
 from .numbers import NumberFunction as NumberFunction
 from .numbers import NumberReduce as NumberReduce
 from .numbers import NumberResize as NumberResize
+from .numbers import Rfft as Rfft
 from .numbers import Select as Select
 from .operators import Custom as Custom
 from .operators import Operator as Operator
@@ -101,6 +111,13 @@ from .recurrent import Rescale as Rescale
 from .recurrent import Softmax16 as Softmax16
 from .recurrent import State as State
 from .recurrent import TimeFilter as TimeFilter
+from .wide import ScaleBytes as ScaleBytes
+from .wide import SplitBytes as SplitBytes
+from .wide import WideConv2d as WideConv2d
+from .wide import WideConvTranspose2d as WideConvTranspose2d
+from .wide import WideDense as WideDense
+from .wide import WideLookup as WideLookup
+from .wide import WideSoftmax as WideSoftmax
 from .windows import ArgMax as ArgMax
 from .windows import AveragePool as AveragePool
 from .windows import ExactAveragePool as ExactAveragePool

@@ -235,8 +235,10 @@ class Pad(Selection):
         super().check()
         self.expect("the number of dimensions of the padding", len(self.pads), len(self.x.shape))
         self.expect("the smallest padding", min(0, *(n for pair in self.pads for n in pair)), 0)
-        if self.x.dtype != "float32":
-            self.expect("whether the value is a whole number of -128..127", self.value in range(-128, 128), True)
+        if (dtype := np.dtype(self.x.dtype)).kind in "iu":
+            low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+            fits = low <= self.value <= high and self.value == int(self.value)
+            self.expect(f"whether the value is a whole number of {low}..{high}", fits, True)
         shape = tuple(n + before + after for n, (before, after) in zip(self.x.shape, self.pads))
         self.expect("the output's shape", self.output.shape, shape)
 

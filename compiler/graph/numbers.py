@@ -211,11 +211,39 @@ class FloatMaxPool(FloatPool):
 
 @dataclass(frozen=True, eq=False)
 class FloatAveragePool(FloatPool):
-    """Mean of each window; padding is 0 and counts, or does not."""
+    """Mean of each window; padding is 0 and counts, or does not. With `by_columns` columns are added up first."""
 
-    host = (Kernel("float_average_pool", "kernel strides pads padding_counts"),)
+    host = (Kernel("float_average_pool", "kernel strides pads padding_counts by_columns?"),)
 
     padding_counts: bool = False
+    by_columns: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class FloatResize(FloatOperator):
+    """Images of another size: sums of four neighbours, as runtime/hostops/resize.py defines them.
+
+    Each row of the result has two neighbours, int32 (H, 2), and their weights, float32; so has each column, (W, 2).
+    """
+
+    host = (Kernel("float_resize", constants="row_neighbours column_neighbours row_weights column_weights"),)
+
+    row_neighbours: np.ndarray
+    column_neighbours: np.ndarray
+    row_weights: np.ndarray
+    column_weights: np.ndarray
+
+    def check(self) -> None:
+        super().check()
+        self.expect(
+            "the output's shape",
+            self.output.shape,
+            (*self.x.shape[:2], len(self.row_weights), len(self.column_weights)),
+        )
+
+    @property
+    def macs(self) -> int:
+        return 4 * math.prod(self.output.shape)
 
 
 NUMBERS = ("float32", "int32", "int64")
@@ -249,6 +277,19 @@ class NumberBinary(Operator):
         self.expect("whether the input holds numbers", self.x.dtype in NUMBERS, True)
         self.expect("the types", {t.dtype for t in (*self.inputs, self.output)}, {self.x.dtype})
         self.expect_broadcast()
+
+
+@dataclass(frozen=True, eq=False)
+class Rfft(Operator):
+    """float32 (..., length // 2 + 1, 2): real and imaginary parts of the discrete Fourier transforms of the rows."""
+
+    host = (Kernel("rfft", "length"),)
+
+    length: int
+
+    def check(self) -> None:
+        self.expect("the types", (self.x.dtype, self.output.dtype), ("float32", "float32"))
+        self.expect("the output's shape", self.output.shape, (*self.x.shape[:-1], self.length // 2 + 1, 2))
 
 
 @dataclass(frozen=True, eq=False)

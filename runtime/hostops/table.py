@@ -18,6 +18,7 @@ from . import (
     attention,
     deeploy,
     detection,
+    dynamic,
     elementwise,
     floats,
     layers,
@@ -27,6 +28,8 @@ from . import (
     recurrent,
     reductions,
     resize,
+    two_bytes,
+    wide,
 )
 from .arrays import AnyArray, Attrs
 from .c_calls import Value, Writer
@@ -50,6 +53,9 @@ _SUBJECTS = (
     deeploy,
     recurrent,
     detection,
+    dynamic,
+    two_bytes,
+    wide,
 )
 
 

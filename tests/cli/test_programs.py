@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.compiler.frontend.onnx.dialect import Dialect
 from tilewright.cli.programs import check_output, compile_source, open_program
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError, FingerprintError, ScheduleError, UnsupportedError
@@ -214,3 +215,17 @@ def test_the_verbs_refuse_to_overwrite_what_they_read(refused, double_tw, double
     for verb, output in ((run, double_tw), (run, inputs), (run, config), (compiled, double_py), (compiled, config)):
         refused(6, f"{output}: is also ", *verb, "-o", output)
     assert before == {path: path.read_bytes() for path in before}
+
+
+def test_types_of_inputs_that_the_file_does_not_say(printed, refused, tmp_path, double_py):
+    net = Dialect(tmp_path)
+    net.output(net.shift(net.input(1, 8), 1 << 15))
+    path, given = net.save(), ["--input-type", "x0=uint8"]
+    np.savez(tmp_path / "x.npz", x0=np.arange(0, 240, 30)[None], outputs=np.arange(0, 120, 15)[None])
+    found = printed("run", path, "--inputs", tmp_path / "x.npz", *given, "--check")
+    assert found["values_equal"] == 8 and found["check"]["equal"]
+    assert printed("compile", path, "-o", tmp_path / "x.tw", *given) and printed("assign", path, *given)["operators"]
+    refused(9, "has no input 'y' that could be uint8; its inputs are x0", "assign", path, "--input-type", "y=uint8")
+    refused(2, "'x0' is not NAME=TYPE, with a type of int8, uint8", "assign", path, "--input-type", "x0")
+    for source in tmp_path / "x.tw", f"{double_py}:double":
+        refused(5, "--input-type x0=uint8 is only for networks", "compile", source, "-o", tmp_path / "y.tw", *given)

@@ -8,7 +8,7 @@ translates an operator, deeploy_requantise.py a RequantShift with the operator b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..values import Broken, Fixed, Numbers, Value, View
 from .deeploy_operators import OPERATORS
 from .deeploy_values import UNSIGNED, Tensors, call
 from .nodes import Chain, Reader, Rewrite, Term, as_float
+from .rewrites import product_and_sum
 
 
 def _number(value: float | TensorProto) -> float:
@@ -47,22 +48,12 @@ def _clip(c: Chain, x: Term, *others: Term, **bounds: float | TensorProto) -> Te
     return x.node("Clip", *(_number(bounds[key]) if key in bounds else None for key in ("min", "max")))
 
 
-def _gemm(
-    c: Chain, x: Term, y: Term, bias: Term | None = None, *,
-    alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
-) -> Term | None:  # fmt: skip
+def _gemm(c: Chain, x: Term, y: Term, bias: Term | None = None, **attrs: float) -> Term | None:
     """A matrix product and a sum, but for a row of biases and constant weights, which a layer takes as they are."""
     constant = y.value is not None and (bias is None or bias.value is not None)
     row = bias is None or np.prod(bias.shape) == (bias.shape or (1,))[-1]
-    rank = len(x.shape)
-    if constant and row and rank == 2 and not transA and alpha == beta == 1.0:
-        return None
-    swapped = [*range(rank - 2), rank - 1, rank - 2]
-    total = (x.transpose(swapped) if transA else x).node("MatMul", y.transpose(swapped) if transB else y)
-    total = total if alpha == 1.0 else total * alpha
-    if bias is None:
-        return total
-    return total + (bias if beta == 1.0 else bias * beta)
+    plain = not attrs.get("transA") and attrs.get("alpha", 1.0) == attrs.get("beta", 1.0) == 1.0
+    return None if constant and row and len(x.shape) == 2 and plain else product_and_sum(x, y, bias, **attrs)
 
 
 def _shifted(op: str, logarithm: bool = False) -> Rewrite:
@@ -109,16 +100,16 @@ FORMS: dict[str, Rewrite] = {
 }
 
 
+# types of inputs that a file states; most state float32, whatever the values are
+_STATED: dict[int, str] = {TensorProto.UINT8: "uint8", TensorProto.INT32: "int32"}
+
+
 class DeeployImporter(Tensors):
     """Walks the nodes of a model in order."""
 
-    def __init__(self, model: ModelProto, types: Sequence[str] = ()):
+    def __init__(self, model: ModelProto, types: Mapping[str, str]):
         super().__init__(Reader(model, FORMS, untyped=True), [v.name for v in model.graph.output])
-        self.model = model
-        names = [v.name for v in model.graph.input if v.name not in self.reader.constants]
-        whole = [name for name in names if 0 not in self.reader.shapes[name]]
-        counted = names if len(types) == len(names) else whole
-        self._types = dict(zip(counted, types)) if len(types) == len(counted) else {}  # of inputs, where they are known
+        self.model, self._types = model, types
 
     def graph(self, name: str) -> g.Graph | None:
         """The whole model; None if there are problems."""
@@ -134,7 +125,7 @@ class DeeployImporter(Tensors):
             self.values[name] = Fixed(shape, np.zeros(shape, np.float32))
             return
         self.tensors.add(name)
-        kind = self._types.get(name, "int8")
+        kind = self._types.get(name) or _STATED.get(self.reader.types[name], "int8")
         if kind == "uint8":
             self.inputs.append(g.Tensor(name, shape, kind))
             t = g.Tensor("", shape, zero_point=UNSIGNED)

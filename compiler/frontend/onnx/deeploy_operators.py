@@ -26,9 +26,11 @@ from .deeploy_values import (
     Table,
     Tensors,
     constants,
+    convolved,
     whole,
+    windows,
 )
-from .geometry import convolution
+from .geometry import Geometry, convolution, window
 from .movements import MOVES, moved
 from .nodes import ALIASES
 
@@ -154,12 +156,11 @@ def _bias(node: Node, biases: Sequence[Value], count: int) -> np.ndarray:
 
 
 def _conv(imp: Tensors, node: Node, x: Value, weights: Value, *biases: Value) -> Value:
-    view = imp.narrow(node, x)
-    if view is None or not all(isinstance(value, Fixed) for value in (weights, *biases)):
-        raise Problem(node, "is not on int8 images with constant weights, which alone is supported")
     geometry, weight = convolution(imp, node, x.shape, weights.shape), constants(node, weights, "weights")
-    image, kernels = imp.shaped(view.tensor, imp.image_shape(view.shape)), weight.reshape(imp.image_shape(weight.shape))
-    return Layer(imp.shape(node, node.outputs[0]), node, image, kernels, _bias(node, biases, len(weight)), geometry)
+    view, kernels = imp.narrow(node, x), weight.reshape(imp.image_shape(weight.shape))
+    image = imp.shaped(imp.whole(node, x) if view is None else view.tensor, imp.image_shape(x.shape))
+    layer = Layer(imp.shape(node, node.outputs[0]), node, image, kernels, _bias(node, biases, len(weight)), geometry)
+    return layer if view is not None else Numbers(layer.shape, convolved(imp, layer, geometry))
 
 
 def _clamp(imp: Tensors, node: Node, x: Value, *bounds: Value | None) -> Value:
@@ -226,9 +227,7 @@ def _concat(imp: Tensors, node: Node, *args: Value, axis: int) -> Value:
 
 
 def _move(imp: Tensors, node: Node, x: Value, *_: Value) -> list[Value]:
-    """An operator that only moves values, of any width; MaxPool and Pad, which compare them or add some, of int8."""
-    if node.op in ("MaxPool", "Pad"):
-        return [imp.moved_view(node, 0, _narrow(imp, node, x))]
+    """An operator that only moves values, of any width."""
     values: list[Value] = []
     for index, tensor in enumerate(node.outputs):
         shape = imp.shape(node, tensor)
@@ -241,6 +240,29 @@ def _move(imp: Tensors, node: Node, x: Value, *_: Value) -> list[Value]:
         else:
             values.append(Expr(shape, node, (x,), index))
     return values
+
+
+def _max_pool(imp: Tensors, node: Node, x: Value) -> Value:
+    """The largest value of each window, of int8 by one operator, of int32 by a reduction of all windows."""
+    if (view := imp.narrow(node, x)) is not None:
+        return imp.moved_view(node, 0, view)
+    if max(node.attrs.get("dilations", [1])) > 1 or len(node.outputs) > 1:
+        raise Problem(node, "has dilations or an index output, which are not supported")
+    kernel, strides, pads = window(imp, node, x.shape)
+    image = imp.shaped(imp.whole(node, x), imp.image_shape(x.shape))
+    pixels = windows(imp, node.name, image, kernel, Geometry(strides, pads, (1, 1), 1), np.iinfo(np.int32).min)
+    largest = Integer(imp, node).reduced("reduce_max", pixels, (2, 4))
+    shape = imp.shape(node, node.outputs[0])
+    return Numbers(shape, imp.shaped(largest, shape))
+
+
+def _pad(imp: Tensors, node: Node, x: Value, amounts: Value, value: Value | None = None, *_: Value) -> Value:
+    """Values around others, int8 where all are."""
+    number, view = 0 if value is None else int(constants(node, value, "values").item()), imp.narrow(node, x)
+    if view is not None and -128 <= number + view.tensor.zero_point <= 127:
+        return imp.moved_view(node, 0, view)
+    t = moved(imp, node, 0, imp.whole(node, x))
+    return Numbers(t.shape, t)
 
 
 _FULL, _STEP = 256, 32  # ITA's exponential is _FULL, halved for every _STEP below the largest value
@@ -373,6 +395,8 @@ OPERATORS: dict[str, Handler] = {
     "IntegerDiv": _division,
     "IntegerMean": _reduction,
     "MatMul": _matmul,
+    "MaxPool": _max_pool,
+    "Pad": _pad,
     "ReduceMean": _reduction,
     "ReduceSum": _reduction,
     "Relu": _clamp,

@@ -92,7 +92,9 @@ def requantised(
 
 
 def _aligned(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """`array`, of which there is one per channel where it does not broadcast to `shape` as it is."""
+    """`array`, of which there is one per channel where it does not broadcast to `shape` as it is; one number alone."""
+    if array.size == 1:
+        return array.reshape(())
     try:
         if np.broadcast_shapes(array.shape, shape) == shape:
             return array

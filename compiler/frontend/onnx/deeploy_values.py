@@ -300,25 +300,30 @@ class Tensors(Reading):
         return self.append(g.NumberBinary(name, (x, y), g.Tensor("", shape, dtype), function))
 
 
-def convolved(imp: Tensors, value: Layer, geometry: Geometry) -> g.Tensor:
-    """The sums of a convolution: one product of matrices for each group, on all windows of the padded images."""
-    node, x = value.node, value.x
+def windows(imp: Tensors, name: str, x: g.Tensor, kernel: Sequence[int], geometry: Geometry, fill: int) -> g.Tensor:
+    """The pixels of all windows of images x (N, C, H, W), padded with `fill`: (N, C, KH, rows, KW, columns)."""
     if any(geometry.pads):
-        x = padded(imp, f"{node.name}.padded", x, around(geometry.pads), float(x.zero_point))
-    outputs, _, *kernel = value.weight.shape
-    groups, (n, c) = geometry.groups, x.shape[:2]
-    windows = reach(kernel, geometry.dilations)
-    sizes = [(size - r) // s + 1 for size, r, s in zip(x.shape[2:], windows, geometry.strides)]
+        x = padded(imp, f"{name}.padded", x, around(geometry.pads), float(fill))
+    extents = reach(kernel, geometry.dilations)
+    sizes = [(size - r) // s + 1 for size, r, s in zip(x.shape[2:], extents, geometry.strides)]
     pixels = [
         tuple(k * d + i * s for k in range(count) for i in range(size))
         for count, size, s, d in zip(kernel, sizes, geometry.strides, geometry.dilations)
     ]
     if any(taken != tuple(range(size)) for taken, size in zip(pixels, x.shape[2:])):
-        x = imp.add(g.Take, (x,), like(x, f"{node.name}.windows", (n, c, *map(len, pixels))), ((), (), *pixels))
-    taps = imp.shaped(x, (n, c, kernel[0], sizes[0], kernel[1], sizes[1]))
+        y = like(x, f"{name}.windows", (*x.shape[:2], *map(len, pixels)))
+        x = imp.add(g.Take, (x,), y, ((), (), *pixels))
+    return imp.shaped(x, (*x.shape[:2], kernel[0], sizes[0], kernel[1], sizes[1]))
+
+
+def convolved(imp: Tensors, value: Layer, geometry: Geometry) -> g.Tensor:
+    """The sums of a convolution: one product of matrices for each group, on all windows of the padded images."""
+    node, (outputs, _, *kernel) = value.node, value.weight.shape
+    taps = windows(imp, node.name, value.x, kernel, geometry, value.x.zero_point)
+    groups, (n, c, _, height, _, width) = geometry.groups, taps.shape
     if kernel != [1, 1]:
         taps = turned(imp, f"{node.name}.taps", taps, (0, 1, 2, 4, 3, 5))
-    columns = imp.shaped(taps, (n, groups, c // groups * math.prod(kernel), math.prod(sizes)))
+    columns = imp.shaped(taps, (n, groups, c // groups * math.prod(kernel), height * width))
     weight = value.weight.reshape(groups, outputs // groups, -1)
     matrix = imp.constant8(node, Fixed(weight.shape, weight)) or imp.integers32(f"{node.name}.weight", weight)
     total = imp.shaped(imp.products(node.name, matrix, columns), value.shape)

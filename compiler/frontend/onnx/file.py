@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from ....hw.errors import FileError, UnsupportedError
 from ..core import Node, Refusal, summary
 from ..source import DEEPLOY, DOMAINS, Source, in_dialect, one_line
 
-# onnxruntime has them in every opset
-_IN_ALL_OPSETS = ("LayerNormalization", "SimplifiedLayerNormalization")
+_OPTIMISERS = ("Adagrad", "Adam", "AdamW", "Momentum", "SGD")  # onnx's and onnxruntime's
+# onnxruntime has the first in every opset, Deeploy the last
+_IN_ALL_OPSETS = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNorm")
 RUNTIME = "com.microsoft"  # the domain of onnxruntime's own operators
 _OLDEST = 11  # of the opsets: before it, QuantizeLinear's neighbours take their parameters from elsewhere
 
@@ -25,6 +27,8 @@ def checked(source: Source) -> ModelProto:
     """
     path, model = source.path, source.onnx()
     _check_texts(path, model)
+    _check_inference(path, model)
+    _sort_nodes(path, model)
     _name_runtime_operators(model)
     own = [n for n in model.graph.node if n.domain in DOMAINS]
     unknown = [n for n in own if not onnx.defs.has(n.op_type) and n.op_type not in DEEPLOY]
@@ -45,7 +49,8 @@ def checked(source: Source) -> ModelProto:
     try:
         onnx.checker.check_model(model)
     except Exception as exc:  # protobuf and onnx raise errors of many classes
-        raise FileError(f"{path}: not an ONNX model, or damaged ({one_line(exc)})") from None
+        hint = "; give the types of its inputs (--input-type) if it is Deeploy's" if in_dialect(model, None) else ""
+        raise FileError(f"{path}: not an ONNX model, or damaged ({one_line(exc)}){hint}") from None
     _check_tensors(path, model)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     if opset and opset < _OLDEST:
@@ -85,6 +90,36 @@ def _check_texts(path: Path, model: ModelProto) -> None:
         raise FileError(f"{path}: not an ONNX model, or damaged (name {wrong[0]!r:.60} is no UTF-8)")
 
 
+def _check_inference(path: Path, model: ModelProto) -> None:
+    """Raise `UnsupportedError` for the step of a training: with losses, gradients, and optimisers of the weights."""
+    ends = "Grad", "Gradient", "Loss"
+    steps = [n for n in model.graph.node if n.op_type in _OPTIMISERS or n.op_type.endswith(ends)]
+    if steps:
+        names = ", ".join(sorted({node.op_type for node in steps}))
+        raise UnsupportedError(f"{path}: is a step of training, with {names}; export the network for inference instead")
+
+
+def _sort_nodes(path: Path, model: ModelProto) -> None:
+    """Nodes behind those whose results they read, as onnxruntime has them; the file's order where it is one already.
+
+    Raises `FileError` for a cycle.
+    """
+    nodes = list(model.graph.node)
+    producers = {name: k for k, node in enumerate(nodes) for name in node.output if name}
+    before = {k: {producers[name] for name in node.input if name in producers} for k, node in enumerate(nodes)}
+    if all(earlier < k for k, found in before.items() for earlier in found):
+        return
+    try:
+        order = [*TopologicalSorter(before).static_order()]
+    except CycleError as exc:
+        node = nodes[exc.args[1][0]]
+        raise FileError(
+            f"{path}: damaged: {node.op_type} {node.name!r} reads a value that depends on its own"
+        ) from None
+    del model.graph.node[:]
+    model.graph.node.extend(nodes[k] for k in order)
+
+
 def _check_tensors(path: Path, model: ModelProto) -> None:
     """Types that are none, and constants without their data, which onnx's checker lets pass."""
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
@@ -120,13 +155,13 @@ def _fix_batch(path: Path, model: ModelProto, empty: bool = False) -> None:
             raise UnsupportedError(f"{path}: input {value.name!r} is no tensor; only tensors are supported")
         tensor = value.type.tensor_type
         dims = tensor.shape.dim
-        text = ", ".join(d.dim_param or str(d.dim_value or "?") for d in dims)
+        sizes = [d.dim_param or str(d.dim_value or "?") for d in dims]
         if not tensor.HasField("shape") or any(
             not (d.HasField("dim_value") if empty else d.dim_value) for d in dims[1:]
         ):
             raise UnsupportedError(
-                f"{path}: input {value.name!r} has shape ({text}); only the first size may be open; "
-                "fix the others with python -m onnxruntime.tools.make_dynamic_shape_fixed"
+                f"{path}: input {value.name!r} has shape ({', '.join(sizes)}); only the first size may be open; give "
+                f"numbers for the others: --shape {value.name}={','.join(['1', *sizes[1:]])}"
             )
         if dims and not dims[0].dim_value:
             dims[0].dim_value = 1

@@ -24,8 +24,7 @@ from ..values import Broken, Fixed, Value, Weights, constant
 from .file import named_nodes
 
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes
-# Operators of our own around a float operator on integers: their real values, and back, quantised as another tensor
-REAL, LIKE = "RealValues", "QuantizeLike"
+BILINEAR = "Bilinear"  # an operator of our own: images, and per row and per column the neighbours and their weights
 # Errors of Python, numpy and onnx's reference for inputs and attributes that are missing or contradict each other
 MISFITS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 # all inputs of which are of one type
@@ -246,9 +245,9 @@ class Reader:
         if node.op in ("QuantizeLinear", "DequantizeLinear"):
             self._note(node, self.shapes[node.inputs[0]], self._quantised_type(node))
             return
-        if node.op in (REAL, LIKE):
-            kind = TensorProto.FLOAT if node.op == REAL else self.types[node.inputs[1]]
-            self._note(node, self.shapes[node.inputs[0]], kind)
+        if node.op == BILINEAR:
+            rows, columns = (len(self.constants[node.inputs[k]]) for k in (1, 3))
+            self._note(node, (*self.shapes[node.inputs[0]][:2], rows, columns), TensorProto.FLOAT)
             return
         if node.op.startswith("Reduce") or node.op == "IntegerMean":
             kept, axes = node.attrs.get("keepdims", 1), self.axes(node)
@@ -279,7 +278,16 @@ class Reader:
             dims = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
             if not kind.HasField("tensor_type") or not tensor.HasField("shape") or -1 in dims:
                 continue  # a shape that depends on values: whoever uses it is refused
+            if node.attrs.get("ceil_mode", 0):
+                dims = self._without_windows_of_padding(node, dims)
             self.shapes[name], self.types[name] = tuple(dims), tensor.elem_type
+
+    def _without_windows_of_padding(self, node: Node, dims: list[int]) -> list[int]:
+        """The shape of a pool's result; in `ceil_mode` a last window that begins behind the image is left out."""
+        size, count = self.shapes[node.inputs[0]], len(dims) - 2
+        strides, pads = (node.attrs.get(key, [fill] * count) for key, fill in (("strides", 1), ("pads", 0)))
+        beyond = [(dims[2 + k] - 1) * strides[k] >= size[2 + k] + pads[k] for k in range(count)]
+        return [*dims[:2], *(n - extra for n, extra in zip(dims[2:], beyond))]
 
     def _note(self, node: Node, shape: tuple[int, ...], kind: int) -> None:
         self.shapes[node.outputs[0]], self.types[node.outputs[0]] = shape, kind
@@ -404,8 +412,12 @@ class Reading(Builder):
         return self.values[tensor]
 
 
-_ACTIVATIONS = ("int8", "uint8")
+_ACTIVATIONS = ("int8", "uint8", "int16", "uint16")
 _CONSTANTS = (*_ACTIVATIONS, "int32")
+_MIDDLE: dict[int, int] = {
+    TensorProto.UINT8: 1 << 7,
+    TensorProto.UINT16: 1 << 15,
+}  # what unsigned types have more than signed ones
 
 
 def _parts(imp: Reading, node: Node, weights: bool) -> tuple[np.ndarray, np.ndarray | None]:
@@ -425,15 +437,15 @@ def _parts(imp: Reading, node: Node, weights: bool) -> tuple[np.ndarray, np.ndar
     integers = node.outputs[0] if node.op == "QuantizeLinear" else node.inputs[0]
     kind = TensorProto.DataType.Name(imp.reader.types[integers]).lower()
     if kind not in (_CONSTANTS if weights else _ACTIVATIONS):
-        raise Problem(node, f"is of type {kind}; only int8 and uint8 are supported")
+        raise Problem(node, f"is of type {kind}; only {', '.join(_ACTIVATIONS)} are supported")
     return scales, zero
 
 
 def activation(imp: Reading, node: Node) -> tuple[float, int]:
-    """(scale, zero point) of activations, as int8: uint8 is int8 moved by 128. Raises `Problem`."""
+    """(scale, zero point) of activations, as int8 or int16: unsigned ones are moved. Raises `Problem`."""
     scales, zero = _parts(imp, node, False)
     integers = node.outputs[0] if node.op == "QuantizeLinear" else node.inputs[0]
-    moved = 128 if imp.reader.types[integers] == TensorProto.UINT8 else 0
+    moved = _MIDDLE.get(imp.reader.types[integers], 0)
     return float(scales[0]), (0 if zero is None else int(zero.reshape(-1)[0])) - moved
 
 
@@ -535,6 +547,11 @@ class Term:
     def transpose(self, axes: Iterable[int]) -> Term:
         """This tensor with its dimensions in the order `axes`."""
         return self.node("Transpose", perm=list(axes))
+
+    def swapped(self) -> Term:
+        """This tensor with its last two dimensions swapped."""
+        last = len(self.shape) - 1
+        return self.transpose([*range(last - 1), last, last - 1])
 
     def slice(self, axis: int, start: int, end: int) -> Term:
         """The elements from `start` to before `end` along `axis`."""

@@ -90,6 +90,37 @@ def _binary(function: str) -> Make:
     return lambda imp, node, y, *operands: g.NumberBinary(node.name, operands[:2], y, function)
 
 
+def _unary(function: str) -> Make:
+    return lambda imp, node, y, x: g.NumberFunction(node.name, (x,), y, function)
+
+
+def _reduced(function: str) -> Make:
+    return lambda imp, node, y, x, *axes: g.NumberReduce(node.name, (x,), y, function, imp.axes(node))
+
+
+def _total(function: str) -> Make:
+    """A sum or mean. onnxruntime adds int32 in more bits, and clamps the sum to int32."""
+
+    def make(imp: Floats, node: Node, y: g.Tensor, x: g.Tensor, *axes: g.Tensor) -> g.Operator:
+        if y.dtype != "int32":
+            return _reduced(function)(imp, node, y, x)
+        total, bounds = g.Tensor("", y.shape, "int64"), np.iinfo(np.int32)
+        wide = imp.append(g.Cast(f"{node.name}.wide", (x,), g.Tensor("", x.shape, "int64")))
+        t = imp.append(_reduced(function)(imp, replace(node, name=f"{node.name}.total"), total, wide))
+        for name, bound in ("maximum", bounds.min), ("minimum", bounds.max):
+            operands = t, imp.constant(name, np.array([bound], np.int64))
+            t = imp.append(g.NumberBinary(f"{node.name}.{name}", operands, total, name))
+        return g.Cast(node.name, (t,), y)
+
+    return make
+
+
+def _product(imp: Floats, node: Node, y: g.Tensor, *operands: g.Tensor) -> g.Operator:
+    if {t.dtype for t in operands} != {"int32"} or min(len(t.shape) for t in operands) < 2:
+        raise Problem(node, "multiplies integers; only matrices of int32 are supported")
+    return g.IntegerMatMul(node.name, operands, y)
+
+
 def _concat(imp: Floats, node: Node, y: g.Tensor, *operands: g.Tensor) -> g.Operator:
     return g.Concat(node.name, operands, y, node.attrs["axis"] % len(y.shape))
 
@@ -139,12 +170,21 @@ def _gathered(imp: Floats, node: Node, args: list[Value | None]) -> list[Value]:
 
 
 ARITHMETIC: dict[str, Make] = {  # of integers; of float32 values they are expressions
+    "Abs": _unary("abs"),
     "Add": _binary("add"),
     "Concat": _concat,
     "Div": _binary("div"),
+    "MatMul": _product,
     "Max": _binary("maximum"),
     "Min": _binary("minimum"),
     "Mul": _binary("mul"),
+    "Neg": _unary("neg"),
+    "ReduceMax": _reduced("reduce_max"),
+    "ReduceMean": _total("mean"),
+    "ReduceMin": _reduced("reduce_min"),
+    "ReduceSum": _total("sum"),
+    "Relu": _unary("relu"),
+    "Sign": _unary("sign"),
     "Sub": _binary("sub"),
 }
 MAKERS: dict[str, Make] = ARITHMETIC | {

@@ -75,6 +75,27 @@ def _root_mean_square(c: Chain, x: Term, scale: Term, *, axis: int = -1, epsilon
     return None if any(c.node.outputs[1:]) else _unit_root_mean_square(x, x.axes_from(axis), epsilon) * scale
 
 
+def product_and_sum(
+    x: Term, y: Term, bias: Term | None, *, alpha: float = 1.0, beta: float = 1.0, transA: float = 0, transB: float = 0
+) -> Term:
+    """What a Gemm computes, of matrices in the last two dimensions: `alpha * x @ y + beta * bias`."""
+    first, second = (x.swapped() if transA else x), (y.swapped() if transB else y)
+    total = first.node("MatMul", second)
+    total = total if alpha == 1.0 else total * alpha
+    if bias is None:
+        return total
+    return total + (bias if beta == 1.0 else bias * beta)
+
+
+def _gemm(c: Chain, x: Term, y: Term, bias: Term | None = None, **attrs: float) -> Term | None:
+    """A Gemm of more dimensions than ONNX gives it, as files have that went through Deeploy."""
+    return None if len(x.shape) == 2 else product_and_sum(x, y, bias, **attrs)
+
+
+def _deeploy_root_mean_square(c: Chain, x: Term, scale: Term, *, eps: float = 1e-6) -> Term:
+    return _unit_root_mean_square(x, x.axes_from(-1), eps) * scale
+
+
 def _mean_variance(c: Chain, x: Term, *, axes: Sequence[int] = (0, 2, 3)) -> Term:
     d = x - x.node("ReduceMean", axes=axes)
     return d / ((d * d).node("ReduceMean", axes=axes).node("Sqrt") + 1e-9)
@@ -179,17 +200,6 @@ def _tile(c: Chain, x: Term, repeats: Term) -> Term | None:
         if count > 1:
             x = c.add("Concat", *[x] * count, axis=axis)
     return x
-
-
-def _dynamic_quantize(c: Chain, x: Term) -> tuple[Term, ...]:
-    """Integers that are computed when the network runs, as float32: y, its scale and its zero point."""
-    axes = range(len(x.shape))
-    high = x.node("ReduceMax", axes=axes).node("Max", 0.0)
-    low = x.node("ReduceMin", axes=axes).node("Min", 0.0)
-    step = (high - low) / 255.0
-    zero_point = (low / step).node("Neg").node("Clip", 0.0, 255.0).node("Round")
-    y = ((x / step).node("Round") + zero_point).node("Clip", 0.0, 255.0)
-    return y, step.reshape(1), zero_point.reshape(1)
 
 
 def _mean(c: Chain, *inputs: Term) -> Term:
@@ -326,6 +336,8 @@ ARITHMETIC: dict[str, Rewrite] = {
     "LpNormalization": _unit_length,
     "LRN": _local_response,
     "MeanVarianceNormalization": _mean_variance,
+    "Gemm": _gemm,
+    "RMSNorm": _deeploy_root_mean_square,
     "RMSNormalization": _root_mean_square,
     "RotaryEmbedding": _rotary_embedding,
     "SimplifiedLayerNormalization": _root_mean_square,
@@ -334,7 +346,6 @@ ARITHMETIC: dict[str, Rewrite] = {
     "Softmax": _softmax,
     "BiasGelu": _gelu,
     "Celu": _celu,
-    "DynamicQuantizeLinear": _dynamic_quantize,
     "Expand": _expand,
     "FastGelu": _gelu,
     "CastLike": lambda c, x, like: x.node("Cast", to=like.type),

@@ -20,6 +20,7 @@ from . import layers
 from .builder import TfliteImporter, dimension
 from .file import FileNode, schema
 from .layers import Handler, operand, unary
+from .shapes import dequantised
 
 NUMBERS = ("FLOAT32", "INT32", "INT64", "BOOL")
 _FIRST = {"TRANSPOSE_CONV": 2}  # the position of the image
@@ -153,7 +154,7 @@ def _weights(imp: TfliteImporter, node: FileNode) -> np.ndarray:
         x = imp.info(node, _FIRST.get(node.kind, 0)).name
         raise Refused(
             f"has float32 input {x!r} and weights of {info.type.lower()} (dynamic quantisation); "
-            "quantise activations, too"
+            f"tilewright quantise {imp.file.path} --calibration DATA.npz makes an int8 network of it"
         )
     return weight
 
@@ -236,9 +237,13 @@ def gelu(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def embedding(imp: TfliteImporter, node: FileNode) -> None:
-    """EMBEDDING_LOOKUP: rows of a table, at the positions of the first input."""
-    where, table = (imp.activation(node, k, plain=True, dtype=None) for k in (0, 1))
-    imp.produce(node, g.Gather(node.name, (table, where), imp.result(node, plain=True), 0), plain=True)
+    """EMBEDDING_LOOKUP: rows of a table, at the positions of the first input; of an integer table the real values."""
+    where, y, info = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True), imp.info(node, 1)
+    if y.dtype == "float32" and info.type == "INT8" and info.data is not None:
+        table = imp.constant(f"{node.name}.table", dequantised(info))
+    else:
+        table = imp.activation(node, 1, plain=True, dtype=None)
+    imp.produce(node, g.Gather(node.name, (table, where), y, 0), plain=True)
 
 
 def dense(imp: TfliteImporter, node: FileNode) -> None:

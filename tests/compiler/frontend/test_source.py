@@ -122,6 +122,7 @@ def test_files_that_are_no_models(tmp_path, suffix):
 
 
 def test_files_of_no_known_kind_and_damaged_ones(tmp_path):
+    (tmp_path / "x.pb").write_bytes(b"\xff" * 30)
     with pytest.raises(UnsupportedError, match="x.pb: unknown kind of network; must be one of .tflite, .*.bin"):
         check_kind(tmp_path / "x.pb")
     (tmp_path / "x.onnx").write_bytes(b"\xff" * 30)
@@ -169,18 +170,18 @@ def test_types_of_the_inputs_beside_a_file_of_deeploys(qdq, tmp_path, array, fou
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [tensor], [])
     path = tmp_path / "m.onnx"
     onnx.save(onnx.helper.make_model(graph), path)
-    assert read_source(path).types == ()
+    assert read_source(path).types == {}
     before = read_source(path).digest
     np.savez(path.with_name("inputs.npz"), input_0=np.zeros((3, 1000), np.int8))
-    assert read_source(path).types == ()
+    assert read_source(path).types == {}
     np.savez(path.with_name("inputs.npz"), input_0=array)
-    assert read_source(path).types == (found,) and read_source(path).digest != before
+    assert read_source(path).types == {"x": found} and read_source(path).digest != before
     np.savez(path.with_name("inputs.npz"), x=array)
-    assert read_source(path).types == ()
+    assert read_source(path).types == {}
     path.with_name("inputs.npz").write_bytes(b"no archive")
     with pytest.raises(FileError, match="inputs.npz: not a readable .npz file"):
         read_source(path)
-    assert read_source(qdq().dense()).types == ()  # another format, whose inputs have types: what is beside is not read
+    assert read_source(qdq().dense()).types == {}  # another format, whose inputs have types: what is beside is not read
 
 
 def test_inputs_of_too_many_dimensions(tmp_path):

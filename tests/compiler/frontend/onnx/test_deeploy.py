@@ -9,10 +9,11 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.frontend.onnx import import_onnx
+from tilewright.compiler.frontend.source import read_source
 from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import load_config
-from tilewright.hw.errors import FileError, UnsupportedError
+from tilewright.hw.errors import FileError, InputError, UnsupportedError
 from tilewright.hw.rounding import CONTRACTS
 from tilewright.runtime.loader import run
 
@@ -416,6 +417,33 @@ def test_the_largest_of_windows(net, signed):
     assert sum(isinstance(op, g.MaxPool) for op in net.check().ops) == 2
 
 
+@pytest.mark.parametrize("wide", [5000, np.iinfo(np.int32).max])
+def test_padding_pooling_and_convolution_of_wide_values(net, wide):
+    (a, x), (b, y), w = net.x(array=net.rng.integers(-wide, wide, (1, 3, 7, 6))), net.x(1, 2, 8), net.int8(4, 3, 2, 2)
+    np.savez(net.folder / "inputs.npz", input_0=x, input_1=y)
+    pads, around = [0, 0, 1, 2, 0, 0, 3, 0], ((0, 0), (0, 0), (1, 3), (2, 0))
+    net.expect(net.node("Pad", a, mode="constant", pads=pads, value=7.0), np.pad(x, around, constant_values=7))
+    padded = net.node("Pad", b, mode="constant", pads=[0, 1, 0, 0, 0, 2], value=1000.0)  # which int8 does not hold
+    net.expect(padded, np.pad(y, ((0, 0), (1, 0), (0, 2)), constant_values=1000))
+    images = np.pad(x, ((0, 0), (0, 0), (1, 0), (1, 1)), constant_values=np.iinfo(np.int32).min)
+    largest = np.lib.stride_tricks.sliding_window_view(images, (3, 2), (2, 3))[:, :, ::2, ::3].max((-1, -2))
+    net.expect(net.node("MaxPool", a, kernel_shape=[3, 2], strides=[2, 3], pads=[1, 1, 0, 1]), largest)
+    net.expect(
+        net.node("MaxPool", net.node("Mul", b, b), kernel_shape=[2], strides=[2]), (y * y).reshape(1, 2, 4, 2).max(-1)
+    )
+    if wide < 1 << 20:
+        net.expect(net.node("Conv", a, net.const(w)), convolved(x, w, 1, 0), 9)
+    net.check()
+
+
+def test_one_factor_may_have_more_dimensions_than_the_values(net):
+    (a, x), numbers = net.x(1, 1, 10), {"div": 1 << 13, "n_levels_out": 256, "signed": 1}
+    wide = net.node("Reshape", net.node("Mul", a, a), net.const([1, 1, 2, 5], np.int64))
+    net.output(net.node("RequantShift", wide, net.const(np.full((1, 1, 1, 1), 77)), net.const([[[[5]]]]), **numbers))
+    net.wanted.append(net.shifted(x * x, 77, 5, 13).reshape(1, 1, 2, 5))
+    net.check()
+
+
 def test_attributes_of_old_opsets(net):
     a, x = net.x(1, 3, 5, 6)
     padded = net.node("Pad", a, mode="constant", pads=[0, 0, 1, 2, 0, 0, 3, 0], value=9.0)
@@ -477,6 +505,71 @@ def test_inputs_have_the_type_that_those_beside_the_file_need(net):
     assert [t.dtype for t in graph.inputs] == ["uint8", "int32"] and isinstance(graph.ops[1], g.QConv2d)
 
 
+@pytest.mark.parametrize(
+    "names", [("x0", "x1"), ("arr_0", "arr_1", "arr_2"), ("_0", "_1"), ("image", "row")], ids=lambda names: names[0]
+)
+def test_arrays_beside_the_file_are_in_the_order_of_its_inputs(net, names):
+    """They may be of any type, and the weights may be among them."""
+    images, wide = net.rng.integers(0, 256, (1, 3, 6, 6)), net.rng.integers(-(10**6), 10**6, (1, 5))
+    (a, _), (b, _), w = net.x(array=images), net.x(array=wide), net.int8(4, 3, 3, 3)
+    net.expect(net.node("Conv", a, net.const(w)), convolved(images, w, 1, 0), 9)
+    net.expect(b, wide, 7)
+    np.savez(net.folder / "inputs.npz", **dict(zip(names, (images.astype(np.float64), wide, w))))
+    assert [t.dtype for t in net.check().inputs] == ["uint8", "int32"]
+
+
+def test_types_of_inputs_that_the_user_or_the_file_says(net):
+    images = net.rng.integers(0, 256, (1, 3, 6, 6))
+    (a, _), (b, _) = net.x(array=images), net.x(array=images)
+    net.inputs[1].type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    net.expect(net.node("Add", a, b), images + images, 9)
+    np.savez(net.folder / "inputs.npz", input_0=images, input_1=images)
+    assert [t.dtype for t in net.check().inputs] == ["uint8", "uint8"]
+    (net.folder / "inputs.npz").unlink()
+    assert [t.dtype for t in net.graph().inputs] == ["int8", "uint8"]
+    source = read_source(net.save(), {"x0": "int32"})
+    assert [t.dtype for t in import_onnx(source).inputs] == ["int32", "uint8"]
+    assert len({source.digest, read_source(source.path).digest}) == 2
+    for types, text in (
+        ({"z": "int8"}, "has no input 'z' that could be int8; its inputs are x0, x1"),
+        (
+            {"x0": "int4"},
+            "input 'x0' cannot be int4; its type must be one of int8, uint8, int32, float32",
+        ),
+    ):
+        with pytest.raises(InputError, match=text):
+            read_source(source.path, types)
+
+
+def test_a_sum_alone_is_in_the_dialect_where_the_user_says_that_it_is_of_integers(net, qdq):
+    net.output(net.node("Add", net.input(1, 5), net.input(1, 5)))
+    path = net.save()
+    for types, dtype in ({}, "float32"), ({"x0": "int8"}, "float32"), ({"x0": "int8", "x1": "uint8"}, "int32"):
+        assert import_onnx(read_source(path, types)).outputs[0].dtype == dtype
+    with pytest.raises(UnsupportedError, match="the type int8 for input 'x' is not needed: the file has it; drop it"):
+        read_source(qdq().dense(), {"x": "int8"})
+
+
+def test_a_file_that_is_read_only_with_the_types_of_its_inputs(net):
+    x = net.input(1, 5)
+    net.output(net.node("Pad", x, mode="constant", pads=[0, 1, 0, 0], value=0.0))
+    model = net.proto()
+    model.opset_import[0].version = 13  # where Pad has no such attributes
+    onnx.save(model, path := net.folder / "pad.onnx")
+    with pytest.raises(FileError, match=r"give the types of its inputs \(--input-type\) if it is Deeploy's"):
+        import_onnx(path)
+    assert import_onnx(read_source(path, {x: "int8"})).outputs[0].shape == (1, 6)
+
+
+def test_operators_of_another_domain_of_deeploys(net):
+    (a, x), w = net.x(2, 3, 8), net.int8(8, 4)
+    product = net.node("MatMul", a, net.const(w))
+    numbers = {"div": 1 << 10, "n_levels_out": 256, "signed": 1}
+    net.output(net.node("RequantShift", product, net.const([700]), net.const([0]), **numbers, domain="ai.onnx.contrib"))
+    net.wanted.append(net.shifted(x @ w, 700, 0, 10))
+    net.check(g.Reshape, g.QDense, g.Reshape)
+
+
 def test_files_without_operators_of_the_dialect_are_in_it_where_their_inputs_are_integers(net):
     a, x = net.x(1, 3, 5, 4)
     net.expect(net.node("ReduceMean", net.node("Add", a, a), axes=[2], keepdims=0), half_away((2 * x).sum(2), 5))
@@ -484,6 +577,20 @@ def test_files_without_operators_of_the_dialect_are_in_it_where_their_inputs_are
     assert net.check().outputs[0].dtype == "int32"
     np.savez(net.folder / "inputs.npz", input_0=x + 0.5)
     assert net.graph().outputs[0].dtype == "float32"
+
+
+def test_float_operators_that_onnx_does_not_have_so(net):
+    """RMSNorm with its epsilon or Deeploy's, and a Gemm of three dimensions."""
+    x, w, scale, bias = (net.rng.normal(size=shape).astype(np.float32) for shape in ((2, 3, 8), (5, 8), (8,), (5,)))
+    name = net.input(*x.shape)
+    wanted = []
+    for attrs, eps in ({"eps": 0.5}, 0.5), ({}, 1e-6):
+        net.output(net.node("RMSNorm", name, net.const(scale), **attrs))
+        wanted.append(x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * scale)
+    net.output(net.node("Gemm", name, net.const(w), net.const(bias), transB=1, alpha=2.0))
+    found = reference.run(net.graph(), {name: x})[0].values()
+    for one, expected in zip(found, [*wanted, 2 * x @ w.T + bias], strict=True):
+        np.testing.assert_allclose(one, expected, 1e-5, 1e-5)
 
 
 REFUSED = {
@@ -504,11 +611,14 @@ REFUSED = {
     "iHardswish 'iHardswish_1' is on values of more than 8 bits": lambda n, x: n.node(
         "iHardswish", n.node("Mul", x, x), **SWISH
     ),
-    "MaxPool 'MaxPool_1' is on values of more than 8 bits": lambda n, x: n.node(
-        "MaxPool", n.node("Mul", x, x), kernel_shape=[2]
+    "MaxPool 'MaxPool_1' has dilations or an index output": lambda n, x: n.node(
+        "MaxPool", n.node("Mul", x, x), kernel_shape=[2], dilations=[2]
+    ),
+    "Pad 'Pad_0' has values of inf, which is no integer of 32 bits": lambda n, x: n.node(
+        "Pad", x, pads=[0] * 6, value=np.inf
     ),
     "multiplies by a vector": lambda n, x: n.node("MatMul", x, n.const(np.arange(16))),
-    "is not on int8 images with constant weights": lambda n, x: n.node("Conv", x, n.node("Mul", x, x)),
+    "Conv 'Conv_1' has weights that are not constant": lambda n, x: n.node("Conv", x, n.node("Mul", x, x)),
     "MatMul 'MatMul_0' has weights of 0.25, which is no integer": lambda n, x: n.node(
         "MatMul", x, n.const(np.full((16, 5), 0.25))
     ),

@@ -77,6 +77,33 @@ def arithmetic(m):
         m.output(m.node(kind, x, m.const(np.array(other))), "INT64")
 
 
+def reductions_and_products(dtype):
+    """onnxruntime clamps sums of int32, where others wrap."""
+
+    def make(m):
+        x = m.input("x", [2, 3, 4], dtype)
+        one, many = (m.const(np.array(value, dtype.lower())) for value in (1, 1 << 30))
+        large = m.node("Mul", m.node("Sub", x, one), many)
+        for kind in ("ReduceMax", "ReduceMean", "ReduceMin"):
+            m.output(m.node(kind, large, axes=[-1], keepdims=0), dtype)
+            m.output(m.node(kind, x, axes=[0, 1]), dtype)
+        m.output(m.node("ReduceSum", large, m.const(np.array([1]))), dtype)
+        m.output(m.node("ReduceSum", large, keepdims=0), dtype)
+        for kind in ("Abs", "Neg", "Sign"):
+            m.output(m.node(kind, large), dtype)
+        if dtype == "INT32":
+            m.output(m.node("Relu", large), dtype)
+            m.output(m.node("MatMul", large, m.node("Transpose", x, perm=[0, 2, 1])), dtype)
+
+    return make
+
+
+def mean_of_all(m):
+    mean = m.node("ReduceMean", m.input("x", [2, 3]), keepdims=0)
+    m.output(mean)
+    m.output(m.node("Unsqueeze", m.node("Add", mean, mean), m.const(np.array([0, 1]))))
+
+
 def bytes_of_images(m):
     x = m.node("Cast", m.input("x", [1, 4, 4, 3], "UINT8"), to=1)
     m.output(m.quantise(m.node("Mul", m.node("Transpose", x, perm=[0, 3, 1, 2]), real(m, 1 / 255))))
@@ -98,6 +125,8 @@ CASES = {
     **{f"top {quantised}": largest(quantised) for quantised in (True, False)},
     **{kind: compared(kind) for kind in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")},
     **{function.__name__: function for function in (choice, truth_values, words_and_mask, arithmetic, bytes_of_images)},
+    **{f"reductions {dtype}": reductions_and_products(dtype) for dtype in ("INT32", "INT64")},
+    "mean of all": mean_of_all,
     **{f"rows {dtype.__name__}": rows_of_a_table(dtype) for dtype in (np.int8, np.uint8)},
 }
 
@@ -135,6 +164,10 @@ REFUSED = {
     "Mod 'mod_0' is not supported": (
         "INT64",
         lambda m: m.node("Mod", m.input("x", [2], "INT64"), m.const(np.array([2]))),
+    ),
+    "MatMul 'matmul_0' multiplies integers; only matrices of int32": (
+        "INT64",
+        lambda m: m.node("MatMul", m.input("x", [2, 2], "INT64"), m.const(np.ones((2, 2), np.int64))),
     ),
     "has an output of type float16; only float32, int32": (
         "FLOAT16",
