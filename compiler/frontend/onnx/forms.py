@@ -77,6 +77,7 @@ class Quantiser(Floats):
     def __init__(self, reader: Reader, outputs: Sequence[str]):
         super().__init__(reader, outputs)
         self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
+        self.quantised: dict[tuple[int, float, int], tuple[Value, g.Tensor]] = {}  # by id, scale and zero point
         self.joins: dict[tuple[int, float, int], tuple[Value, list[g.Tensor]]] = {}  # by id, scale and zero point
 
     def quantise(self, value: Value, y: g.Tensor, node: Node, wanted: str = "") -> g.Tensor:
@@ -84,6 +85,9 @@ class Quantiser(Floats):
 
         Movements and clamps of a float expression are taken off: they come after quantisation, and with it.
         """
+        key = id(value), y.scale, y.zero_point
+        if key in self.quantised and not wanted:  # onnxruntime's quantiser may write one QuantizeLinear per reader
+            return self.quantised[key][1]
         for part in operands_first(value, lambda part: self._unjoined(part, y)):  # so that `joined` does not recurse
             self.joined(_bare(part).core, y)
         core, low, high, moves, top = _bare(value)
@@ -92,6 +96,7 @@ class Quantiser(Floats):
         t = self._quantised(core, result, node.name)
         for k, move in enumerate(reversed(moves)):
             t = moved(self, move.node, move.index, t, wanted if k == len(moves) - 1 else "")
+        self.quantised[key] = value, t
         return t
 
     def _unjoined(self, value: Expr, y: g.Tensor) -> Sequence[Value | None]:
@@ -302,8 +307,10 @@ def _layer(
         least, most = (np.clip(end + y.zero_point, *result.clamp) for end in ends)
     if (wrong & (least != most)).any():
         return None
-    bias = np.where(wrong, least - y.zero_point, bias).astype(np.int32)
-    return _Layer(np.where(wrong.reshape(column), 0, weight), np.where(wrong, y.scale / x.scale, scale), bias)
+    if wrong.any():
+        weight, scale = np.where(wrong.reshape(column), 0, weight), np.where(wrong, y.scale / x.scale, scale)
+        bias = np.where(wrong, least - y.zero_point, bias)
+    return _Layer(weight, scale, bias.astype(np.int32))
 
 
 def _exact_bias(rest: list, x_scale: float, scales: np.ndarray) -> np.ndarray | None:

@@ -107,6 +107,31 @@ def _unit_length(c: Chain, x: Term, *, axis: int = -1, p: int = 2) -> Term:
     return x / length.node("Max", float(np.finfo(np.float32).tiny))
 
 
+def _rotary_embedding(
+    c: Chain, x: Term, cos: Term, sin: Term, positions: Term | None = None, *, interleaved: int = 0,
+    num_heads: int = 0, rotary_embedding_dim: int = 0,
+) -> Term | None:  # fmt: skip
+    """Pairs of features (RoPE) turned by angles of their position; x is (N, heads, T, D) or (N, T, heads * D)."""
+    if c.node.domain:
+        return None  # onnxruntime's own has other inputs
+    shape, rows = x.shape, len(x.shape) == 3
+    batch, length = shape[0], shape[1 if rows else 2]
+    y = x.reshape(batch, length, num_heads, -1) if rows else x
+    size = shape[-1] // num_heads if rows else shape[-1]
+    turned = rotary_embedding_dim or size
+    angles = [t if positions is None else t.node("Gather", positions, axis=0) for t in (cos, sin)]
+    real, imaginary = (t.reshape(*((batch, length, 1) if rows else (batch, 1, length)), turned // 2) for t in angles)
+    features = np.arange(turned).reshape((-1, 2) if interleaved else (2, -1))
+    a, b = (y.take(part, 3) for part in (features.T if interleaved else features))
+    parts = [a * real - b * imaginary, a * imaginary + b * real]
+    if turned < size:
+        parts.append(y.take(np.arange(turned, size), 3))
+    y = c.add("Concat", *parts, axis=3)
+    if interleaved:
+        y = y.take(np.concatenate([np.arange(turned).reshape(2, -1).T.reshape(-1), np.arange(turned, size)]), 3)
+    return y.reshape(*shape) if rows else y
+
+
 def _skip_layer_normalization(
     c: Chain, x: Term, skip: Term, gamma: Term, beta: Term | None = None, bias: Term | None = None, *,
     epsilon: float = 1e-12,
@@ -314,6 +339,7 @@ ARITHMETIC: dict[str, Rewrite] = {
     "Gemm": _gemm,
     "RMSNorm": _deeploy_root_mean_square,
     "RMSNormalization": _root_mean_square,
+    "RotaryEmbedding": _rotary_embedding,
     "SimplifiedLayerNormalization": _root_mean_square,
     "SkipLayerNormalization": _skip_layer_normalization,
     "SkipSimplifiedLayerNormalization": _skip_root_mean_square,

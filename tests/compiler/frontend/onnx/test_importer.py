@@ -261,8 +261,8 @@ PROBLEMS = {
         m, "Conv", IMAGE, ones(2, 2, 1, 1), ones(3)
     ),
     "Conv 'bad' has 2 input channels, its weights have 3": lambda m: bad(m, "Conv", IMAGE, ones(4, 3, 1, 1)),
-    "constant 'bad.y' has 67,108,865 elements; at most 67,108,864 are allowed": lambda m: bad(
-        m, "Expand", np.zeros(1, np.int8), np.array([(1 << 26) + 1])
+    "constant 'bad.y' has 67,108,865 elements; at most 67,108,864 are allowed": lambda m: m.node(
+        "Add", m.input(*X), bad(m, "Expand", np.zeros(1, np.float32), np.array([(1 << 26) + 1]))
     ),
     "Clip 'bad' has bounds that are not constant": lambda m: m.quantise(
         m.node("Clip", m.quantise(m.input(*X4)), m.input("low", [1]), name="bad")

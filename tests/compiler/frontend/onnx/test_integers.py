@@ -240,6 +240,16 @@ def norm(kind, **attrs):
     return make
 
 
+def rotary(*shape, **attrs):
+    def make(m):
+        angles = m.rng.uniform(0, 6, (9, 2))
+        caches = real(m, np.cos(angles)), real(m, np.sin(angles))
+        x, where = m.input("x", list(shape)), m.const(m.rng.integers(0, 9, (1, 5)))
+        return m.node("RotaryEmbedding", x, *caches, where, rotary_embedding_dim=4, **attrs)
+
+    return make
+
+
 def skip(m):
     inputs = m.input("x", [2, 5, 8]), m.input("y", [2, 5, 8]), m.const(m.rng.normal(0, 1, 8).astype(np.float32))
     y, *_, total = m.nodes_of("SkipSimplifiedLayerNormalization", inputs, ["n", "", "", "total"], "skip", **MICROSOFT)
@@ -256,6 +266,8 @@ def skip(m):
         (lambda m: m.node("Swish", m.input("x", [2, 9])), 24),
         (lambda m: m.node("Swish", m.input("x", [2, 9]), alpha=1.3), 24),
         (skip, 17),
+        (rotary(1, 2, 5, 8), 23),
+        (rotary(1, 5, 16, num_heads=2, interleaved=1), 23),
     ],
 )
 def test_operators_of_other_opsets(m, compared, make, opset):

@@ -11,15 +11,15 @@ from tilewright.hw.errors import FileError, UnsupportedError
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # onnx casts beyond ranges
 
-LEAST_EQUAL = 790  # of 1,884 cases of onnx 1.23
+LEAST_EQUAL = 800  # of 1,884 cases of onnx 1.23
 # results of another type, which nothing reads in networks; a window of padding alone, which onnx's shapes count
 DIFFERENT = "convinteger dynamicquantizelinear matmulinteger averagepool_2d_ceil_last_window_starts_on_pad".split()
 
 
-def with_parameters(case):
+def with_parameters(original, inputs):
     """The model, whose inputs but the first are constants, as in networks."""
-    model = onnx.ModelProto.FromString(case.model.SerializeToString())
-    for value, array in list(zip(model.graph.input, case.data_sets[0][0]))[1:]:
+    model = onnx.ModelProto.FromString(original.SerializeToString())
+    for value, array in list(zip(model.graph.input, inputs))[1:]:
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), value.name))
     return model
 
@@ -27,8 +27,11 @@ def with_parameters(case):
 def test_cases_of_onnx(tmp_path):
     path, equal, wrong = tmp_path / "case.onnx", 0, []
     for case in collect_testcases(None):
+        if case.model is None or not case.data_sets:
+            continue
+        inputs, expected = case.data_sets[0]
         try:
-            onnx.save(with_parameters(case), path)
+            onnx.save(with_parameters(case.model, inputs), path)
         except (AttributeError, NotImplementedError, TypeError, ValueError):
             continue  # sequences, and values that onnx does not write
         try:
@@ -36,8 +39,7 @@ def test_cases_of_onnx(tmp_path):
         except (FileError, UnsupportedError) as exc:
             assert "\n" not in str(exc)
             continue
-        (given, *_), expected = case.data_sets[0]
-        found, _ = reference.run(graph, {graph.inputs[0].name: np.atleast_1d(given)})
+        found, _ = reference.run(graph, {graph.inputs[0].name: np.atleast_1d(inputs[0])})
         values = [found[output.name] for output in case.model.graph.output]
         fits = all(
             mine.dtype == theirs.dtype and np.allclose(mine, np.atleast_1d(theirs), 1e-3, 1e-5, equal_nan=True)

@@ -215,6 +215,13 @@ def test_softmax(m, compared, axis, scale):
     assert [op.name for op in compared(m, 0.001, 1.0, scale).ops if "top" in op.name] == ["top"]
 
 
+def test_a_layer_is_computed_once_for_all_its_readers(m, compared):
+    """onnxruntime's quantiser may write a QuantizeLinear for each reader."""
+    y = conv()(m)
+    m.output(m.quantise(m.node("Mul", m.quantise(y, 0.1), m.node("Sigmoid", m.quantise(y, 0.1))), 0.1))
+    assert len(compared(m, 1.001, 0.02, 0.1).layers) == 1
+
+
 def test_standalone_clamps(m, compared):
     y = m.quantise(m.node("Clip", image(m), real(m, -1), real(m, 2.5), name="clip"), 0.03, 0)
     m.output(m.quantise(m.node("Relu", y, name="relu"), STEP, -100))
