@@ -20,6 +20,7 @@ from . import (
     detection,
     elementwise,
     floats,
+    hybrid,
     layers,
     movement,
     numbers,
@@ -52,6 +53,7 @@ _SUBJECTS = (
     recurrent,
     detection,
     wide,
+    hybrid,
 )
 
 
