@@ -89,6 +89,8 @@ from .numbers import FloatResize as FloatResize
 from .numbers import FloatSoftmax as FloatSoftmax
 from .numbers import Gather as Gather
 from .numbers import GatherNd as GatherNd
+from .numbers import HybridConv2d as HybridConv2d
+from .numbers import HybridDense as HybridDense
 from .numbers import NumberBinary as NumberBinary
 from .numbers import NumberDense as NumberDense
 from .numbers import NumberFunction as NumberFunction

@@ -8,7 +8,7 @@ positions and detections. Movements (movement.py) take plain numbers, too.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -171,6 +171,15 @@ class FloatConv2d(FloatConvolution):
 
 
 @dataclass(frozen=True, eq=False)
+class HybridConv2d(FloatConv2d):
+    """Convolution by int8 weights with a float32 scale (O,), of images that are quantised in each run."""
+
+    host = (Kernel("hybrid_conv2d", "strides pads dilations groups", "weight weight_scale bias"),)
+
+    weight_scale: np.ndarray = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
 class FloatConvTranspose2d(FloatConvolution):
     """Transposed convolution, weights (C, O / groups, KH, KW)."""
 
@@ -325,6 +334,19 @@ class NumberDense(Operator):
     @property
     def macs(self) -> int:
         return self.weight.size * (self.x.nbytes // 4 // self.weight.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class HybridDense(NumberDense):
+    """Dense layer by int8 weights with a float32 scale (O,), of rows (N, I) that are quantised in each run.
+
+    With `asymmetric` their quantisation has a zero point.
+    """
+
+    host = (Kernel("hybrid_dense", "asymmetric", "weight weight_scale bias"),)
+
+    weight_scale: np.ndarray
+    asymmetric: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -165,7 +164,7 @@ class WideSoftmax(AlongAxis):
         self.expect("the zero points", (self.x.zero_point, self.output.zero_point), (0, 0))
         self.expect("whether beta is positive and finite", 0 < self.beta < math.inf, True)
 
-    @cached_property
+    @property
     def multipliers(self) -> tuple[int, int]:
         """(multiplier, exponent) that take differences of the input to steps of 10 / 65535."""
         return quantize_multiplier(float(np.float32(self.x.scale) * np.float32(self.beta)) / (10 / 65535))

@@ -22,10 +22,12 @@ _EVERY = np.arange(LOW, HIGH + 1)
 _UNITS = 24  # steps of the logistic table in one
 _LAST = 255  # its last step, from which on the function is 1
 # the entries that TensorFlow Lite's logistic table has one step above the nearest value
-_RAISED = (4, 8, 12, 14, 15, 16, 17, 19, 20, 21, 22, 25, 27, 28, 29, 30, 31, 33, 34, 35, 37, 39, 40, 41, 43, 44, 45, 46)
-_RAISED += (49, 50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255)
+_RAISED = (
+    "4 8 12 14 15 16 17 19 20 21 22 25 27 28 29 30 31 33 34 35 37 39 40 41 43 44 45 46 49 "
+    "50 54 62 63 64 66 82 86 93 100 103 112 116 135 255"
+)
 _POSITIONS = 4096 * 3  # positions in one: 512 between two steps of the logistic table
-_MOST_SHIFT = 31
+_LARGEST_SHIFT = 31
 
 
 def _clamped(values: np.ndarray) -> np.ndarray:
@@ -53,7 +55,7 @@ def leaky_relu(alpha: float, x: Tensor, y: Tensor) -> np.ndarray:
 def _logistic_table() -> np.ndarray:
     """logistic(k / 24) in steps of 2**-16, for k from 0 to 255."""
     nearest = np.rint((1 << 16) / (1 + np.exp(-np.arange(_LAST + 1) / _UNITS))).astype(np.int64)
-    nearest[[*_RAISED]] += 1
+    nearest[[int(k) for k in _RAISED.split()]] += 1
     return nearest
 
 
@@ -64,7 +66,7 @@ def _positions(x: Tensor, exact_shifts: tuple[int, ...]) -> np.ndarray:
     if fraction == 0.5 and shift in exact_shifts:
         return _EVERY * (3 << shift)
     multiplier, right = x.scale * _POSITIONS, 0
-    while multiplier <= HIGH / 2 and right < _MOST_SHIFT:
+    while multiplier <= HIGH / 2 and right < _LARGEST_SHIFT:
         multiplier, right = multiplier * 2, right + 1
     if multiplier >= 1 << 15:
         raise InputError(f"an input scale of {x.scale:g}; at most {(1 << 15) / _POSITIONS:g} is allowed")
@@ -116,6 +118,10 @@ def real(name: str, x: Tensor, y: Tensor) -> np.ndarray:
     C's libraries may differ in the last bit of a float32 value, and then a result in its last step.
     """
     ends = [(unit * _F(LOW), unit * _F(HIGH)) for unit in (_F(x.scale), _F(y.scale))]
-    function = _reciprocal_root(_F(y.scale)) if name == "rsqrt" else lambda v: UNARY[name].numpy(v, _F(0), _F(0))
+
+    def plain(values: np.ndarray) -> np.ndarray:
+        return UNARY[name].numpy(values, _F(0), _F(0))
+
+    function = _reciprocal_root(_F(y.scale)) if name == "rsqrt" else plain
     with np.errstate(over="ignore", invalid="ignore"):
         return interpolated(_EVERY, interpolation_table(function, *ends)).astype(np.int16)

@@ -21,6 +21,7 @@ from . import (
     dynamic,
     elementwise,
     floats,
+    hybrid,
     layers,
     movement,
     numbers,
@@ -56,6 +57,7 @@ _SUBJECTS = (
     dynamic,
     two_bytes,
     wide,
+    hybrid,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from .arrays import AnyArray, Attrs, Float32, Int16, Int64
 from .layers import need_per_channel
 from .row import CLAMP, KINDS, PER_CHANNEL, HostOp, Operand, Operands, along_axis, limited
 
+Real = TypeVar("Real", np.float32, np.float64)
 LOW, HIGH = np.iinfo(np.int16).min, np.iinfo(np.int16).max
 STEPS = 512  # of a table with interpolation
 _STEP_BITS = 7  # bits of an int16 value within a step
@@ -60,7 +62,7 @@ def requantise_real(
 
 
 def interpolation_table(
-    function: Callable[[AnyArray], AnyArray], x_ends: tuple[AnyArray, AnyArray], y_ends: tuple[AnyArray, AnyArray]
+    function: Callable[[AnyArray], AnyArray], x_ends: tuple[Real, Real], y_ends: tuple[Real, Real]
 ) -> Int16:
     """int16 (513,): `function` at the ends of 512 steps from the first to the second of `x_ends`, in their float type.
 

@@ -65,7 +65,7 @@ def every(y: g.Tensor) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def _weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> tuple[np.ndarray, np.ndarray]:
+def weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """(weights in the file's layout less their zero point, one float32 scale per index of `axis`, or one alone).
 
     They are int8, or int16 where the difference from the zero point is not.
@@ -193,7 +193,7 @@ def _convolution(imp: TfliteImporter, node: FileNode, weight: np.ndarray, scale:
 
 def conv_2d(imp: TfliteImporter, node: FileNode) -> None:
     """CONV_2D, weights OHWI; fewer input channels in them than in the image make groups."""
-    weight, scale = _weights(imp, node, 1, 0)
+    weight, scale = weights(imp, node, 1, 0)
     x = imp.activation(node, 0, wide=True)
     image(x)
     if weight.ndim != 4 or x.shape[1] % weight.shape[3]:
@@ -203,7 +203,7 @@ def conv_2d(imp: TfliteImporter, node: FileNode) -> None:
 
 def depthwise(imp: TfliteImporter, node: FileNode) -> None:
     """DEPTHWISE_CONV_2D, weights (1, KH, KW, C * multiplier): a convolution with a group per channel."""
-    weight, scale = _weights(imp, node, 1, 3)
+    weight, scale = weights(imp, node, 1, 3)
     x = imp.activation(node, 0, wide=True)
     image(x)
     if weight.ndim != 4 or weight.shape[0] != 1 or weight.shape[3] % x.shape[1]:
@@ -213,7 +213,7 @@ def depthwise(imp: TfliteImporter, node: FileNode) -> None:
 
 def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
     """TRANSPOSE_CONV, weights OHWI; inputs are the output shape, weights, image, biases."""
-    weight, scale = _weights(imp, node, 1, 0)
+    weight, scale = weights(imp, node, 1, 0)
     imp.known(node, 0)  # the output's shape, which the output tensor has, too
     x, y, strides = imp.activation(node, 2, wide=True), imp.result(node), strides_of(node)
     pads = cropped(node, image(x), image(y), weight.shape[1:3])
@@ -246,7 +246,7 @@ def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
     if imp.info(node, 1).data is None:
         _product(imp, node)
         return
-    weight, scale = _weights(imp, node, 1, 0)
+    weight, scale = weights(imp, node, 1, 0)
     if weight.ndim != 2 or node.option("weightsFormat", 0):
         raise Refused(f"has weights of shape {weight.shape} in format {node.option('weightsFormat', 0)}")
     x, y = imp.activation(node, 0, plain=True, wide=True), imp.result(node, plain=True)

@@ -108,6 +108,8 @@ OPERATORS = [
     g.ExactAveragePool("op", (X,), t(1, 2, 3, 3), (2, 2), ties_up=True),
     g.NumberFunction("op", (f(2, 3),), f(2, 3), "sqrt"),
     g.NumberBinary("op", (i32(2, 3), i32(3)), i32(2, 3), "floor_div"),
+    g.HybridDense("op", (f(2, 5),), f(2, 3), ones(3, 5), reals(3)[1], reals(3)[0]),
+    g.HybridConv2d("op", (F,), f(1, 3, 4, 4), ones(3, 2, 1, 1), reals(3)[1], weight_scale=reals(3)[0]),
     g.Rfft("op", (f(2, 3),), f(2, 3, 2), 4),
     g.NumberReduce("op", (i32(2, 3),), i32(2), "reduce_max", (1,)),
     g.NumberDense("op", (f(2, 3, 4),), f(2, 3, 5), *reals(5, 4)),

@@ -42,6 +42,10 @@ FLOAT_BACK = BACK | {"weight": np.ones((6, 2, 3, 2), np.float32), "bias": np.zer
 FLOAT_BACK |= {"dilations": [1, 2], "groups": 2}
 for attrs in (FLOAT_CONV, FLOAT_BACK):
     attrs["ordered"] = bool(attrs.pop("x_zero_point"))
+HYBRID_DENSE = {"weight": np.ones((5, 6), np.int8), "weight_scale": np.full(5, 0.5, np.float32)}
+HYBRID_DENSE |= {"bias": np.zeros(5, np.float32), "asymmetric": True}
+HYBRID_CONV = {key: value for key, value in CONV.items() if key != "x_zero_point"} | {"bias": np.zeros(4, np.float32)}
+HYBRID_CONV |= {"weight_scale": np.full(4, 0.5, np.float32)}
 FLOAT_LSTM = {"weight": np.ones((20, 4), np.float32), "recurrence": np.ones((20, 5), np.float32)}
 FLOAT_LSTM |= {"bias": np.ones(20, np.float32), "reverse": True}
 TAPS = {"row_neighbours": np.array([[0, 1], [6, 6], [3, 5]], np.int32), "column_neighbours": np.array([[8, 0]], "i4")}
@@ -138,6 +142,8 @@ EXAMPLES = {
         {"function": "equal", "zero_points": [1, 2], "multipliers": [1 << 30] * 2, "exponents": [0, -9]},
     ),
     "select": ([(6, 1, 1), IMAGE, (6, 1, 1)], "bool int32 int32", {}),
+    "hybrid_dense": ([(2, 6)], "float32", HYBRID_DENSE),
+    "hybrid_conv2d": ([IMAGE], "float32", HYBRID_CONV),
     "rfft": ([(3, 9)], "float32", {"length": 12}),
     "cast": ([IMAGE], "uint8", {"dtype": "float32"}),
     "gather": ([(200, 3), (2, 4)], "int32", {"axis": 0}),
@@ -714,6 +720,18 @@ def integer_norm(x, weight, *biases, shift, low=-128, high=127, x_zero_point=0):
 
 
 # the result of each operator for arrays of int64, bool or float64, written out; test_table.py compares every step
+def hybrid_dense(x, weight, weight_scale, bias, asymmetric=False):
+    """In real numbers; an input is wrong by at most a step, of which there are at least 254."""
+    real = weight * weight_scale[:, None]
+    return Near(x @ real.T + bias, 2 * np.abs(x).max() / 254 * np.abs(real).sum(1).max())
+
+
+def hybrid_convolved(x, weight, weight_scale, bias, **geometry):
+    real = weight * weight_scale[:, None, None, None]
+    error = 2 * np.abs(x).max() / 254 * np.abs(real).reshape(len(real), -1).sum(1).max()
+    return Near(convolved(x, real, bias, **geometry).values, error)
+
+
 MEANINGS = {
     "quantize": quantised,
     "expect_numbers": lambda x: x,
@@ -781,6 +799,8 @@ MEANINGS = {
     "compare": lambda x, y, function: COMPARED[function](x, y),
     "compare_int8": lambda x, y, function, zero_points, **a: COMPARED[function](*aligned(x, y, zero_points, 8, a)),
     "select": lambda condition, x, y: condition * x + ~condition * y,
+    "hybrid_dense": hybrid_dense,
+    "hybrid_conv2d": hybrid_convolved,
     "rfft": fourier,
     "cast": cast,
     "gather": lambda x, where, axis: x[(slice(None),) * axis + (where,)],

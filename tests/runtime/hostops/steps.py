@@ -525,6 +525,12 @@ def without_c():
     x, y = numbers("float32")[:, None], numbers("float32")
     yield "number_binary", [x, y], {"function": "pow"}
     yield "number_binary", [some((3, 4), "float32"), some((4,), "float32")], {"function": "hypot"}
+    scales, reals = np.linspace(0.01, 0.03, 6).astype("f4"), some(6, "float32")
+    constants = {"weight_scale": scales, "bias": reals}
+    for asymmetric, rows in product((False, True), (some((3, 9), "float32"), np.zeros((2, 9), "f4"))):
+        yield "hybrid_dense", [rows], constants | {"weight": some((6, 9)), "asymmetric": asymmetric}
+    layer = {"strides": [2, 1], "pads": [1, 0, 1, 1], "dilations": [1, 2], "groups": 2}
+    yield "hybrid_conv2d", [some((2, 4, 5, 6), "float32")], constants | layer | {"weight": some((6, 2, 3, 2))}
     for length in (1, 7, 16):
         yield "rfft", [some((2, 3, 9), "float32")], {"length": length}
     yield "float_binary", [x, y], {"function": "Pow"}

@@ -399,7 +399,7 @@ REFUSED = [
      [lambda m: m.input((3, 40), 1.0, 0, dtype="INT32")],
      t(3, 40, s=0.5, z=0, dtype="INT16"), {}),
     (r"weights of int8 \(dynamic quantisation\); tilewright quantise .*model.tflite --calibration DATA.npz makes",
-     "FULLY_CONNECTED", [real(1, 40), k((7, 40), 0.01, 0)], tf(1, 7), {}),
+     "TRANSPOSE_CONV", [*ints([1, 6, 8, 7]), k((7, 3, 3, 5), 0.01, 0), real(*IMAGE)], tf(1, 6, 8, 7), WINDOWS),
     ("the output's scale and zero point is", "SOFTMAX", [q(1, 7)], t(1, 7, s=1 / 128, z=-128), {"beta": 1.0}),
     ("has beta 2.0; of float32 only 1 is supported", "SOFTMAX", [real(1, 7)], tf(1, 7), {"beta": 2.0}),
     ("casts a quantised uint8 tensor to uint8; only float32, int32",
@@ -663,6 +663,28 @@ def test_operators_that_files_do_not_describe(m, name):
     m.output(m.node("COS", [y], [tf(1, 4)(m)]))
     with pytest.raises(UnsupportedError, match=f"1 unsupported construct: CUSTOM {name} .* {FOREIGN[name]}"):
         import_tflite(m.save())
+
+
+HYBRID = [
+    ("FULLY_CONNECTED", (3, 40), (7, 40), (3, 7), 0, {"asymmetricQuantizeInputs": asymmetric})
+    for asymmetric in (True, False)
+]
+HYBRID += [
+    ("CONV_2D", (2, 6, 7, 6), (8, 3, 2, 3), (2, 3, 4, 8), 0, WINDOWS),
+    ("DEPTHWISE_CONV_2D", (2, 6, 7, 5), (1, 3, 3, 10), (2, 3, 4, 10), 3, WINDOWS | {"depthMultiplier": 2}),
+]
+
+
+@pytest.mark.parametrize("kind, shape, weight, result, axis, options", HYBRID)
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_hybrid_layers(m, equals_litert, kind, shape, weight, result, axis, options, per_channel):
+    """float32 activations, int8 weights: LiteRT quantises the activations in each run."""
+    count = weight[axis] if per_channel or kind != "FULLY_CONNECTED" else 1
+    scale = m.rng.uniform(0.002, 0.01, count).astype(np.float32)
+    w = m.const(m.rng.integers(-127, 128, weight).astype(np.int8), scale, 0, axis)
+    inputs = [m.input(shape, None, dtype="FLOAT32"), w, floats(weight[axis])(m)]
+    options = options | {"fusedActivationFunction": RELU if per_channel else NONE}
+    equals_litert(m, m.node(kind, inputs, [tf(*result)(m)], **options))
 
 
 @pytest.mark.parametrize("length", [16, 32])
