@@ -112,7 +112,8 @@ def read_graph(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> Graph
     """
     value = python_value(source, cfg)
     if value is None:
-        return import_model(read_source(source, choices.input_types, choices.shapes), choices.contract)
+        types, shapes = choices.input_types, choices.shapes
+        return import_model(read_source(source, types, shapes) if types or shapes else source, choices.contract)
     if choices.input_types or choices.shapes:
         _only_network(source, choices)
     if (graph := graph_in(value)) is None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.compiler.frontend.onnx.dialect import Dialect
 from tilewright import odimo
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError, FingerprintError, InputError, UnsupportedError
@@ -176,6 +177,20 @@ def test_several_inputs_of_a_network_at_once():
         tw.compile(DIGITS / "digits.onnx", "tiny", batch=0)
     with pytest.raises(UnsupportedError, match="batch= is for networks"):
         tw.compile(copy_program(), batch=2)
+
+
+def test_types_of_inputs_are_for_files_that_do_not_say_them(tmp_path):
+    net = Dialect(tmp_path)
+    net.output(net.shift(net.input(1, 8), 1 << 15))
+    (x,) = tw.compile(net.save(), "tiny", input_types={"x0": "uint8"}).inputs
+    assert (x.name, x.dtype) == ("x0", "uint8")
+    for model in (copy_program(), net.graph()):
+        with pytest.raises(
+            UnsupportedError, match="input_types= is for networks in Deeploy's dialect, whose files do not"
+        ):
+            tw.compile(model, input_types={"x0": "uint8"})
+    with pytest.raises(UnsupportedError, match="the type int8 for input 'image' is not needed"):
+        tw.compile(DIGITS / "digits.onnx", "tiny", input_types={"image": "int8"})
 
 
 def test_mappings_are_for_networks(tmp_path):
