@@ -319,7 +319,7 @@ def _value(op: g.Operator, known: Mapping[str, np.ndarray], rank: int) -> np.nda
 
 
 def scaled_sums(graph: g.Graph) -> g.Graph:
-    """Sums less the zero point that become float32, are scaled, added to a bias and clamped at 0 are one operator."""
+    """Integer sums that are scaled, added to a bias and clamped in float32 are one operator."""
 
     def binary(op: g.FloatBinary, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
         for t, other in (op.inputs, op.inputs[::-1]):

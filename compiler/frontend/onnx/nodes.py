@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, helper, numpy_helper, shape_inference
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from ....hw.errors import InputError, UnsupportedError
@@ -99,6 +99,10 @@ class Reader:
                 self.types[value.name] = tensor.elem_type
         self._names = Names((*self.shapes, *(t for n in model.graph.node for t in n.output)))
         self.unused = self._names.unused  # a name like the given one that no tensor has
+        self._uses: dict[str, list[NodeProto | None]] = {value.name: [None] for value in model.graph.output}
+        for node in model.graph.node:
+            for tensor in node.input:
+                self._uses.setdefault(tensor, []).append(node)
         self.producers: dict[str, Node] = {}
         self.readers: dict[str, list[Node]] = {}  # the nodes whose first input a tensor is
 
@@ -148,6 +152,14 @@ class Reader:
         if node.op != "QuantizeLinear":
             return None
         return self.narrow.get(node.input(2)) or NARROW.get(node.attrs.get("output_dtype", 0))
+
+    def quantised_again(self, tensor: str) -> bool:
+        """True if the only use of a tensor of the file, by way of tensors of one use each, is a QuantizeLinear."""
+        while len(uses := self._uses.get(tensor, [])) == 1 and (node := uses[0]) is not None:
+            if node.op_type == "QuantizeLinear":
+                return True
+            tensor = node.output[0]
+        return False
 
     def _read(self, node: Node) -> None:
         if self._fold(node):

@@ -85,6 +85,26 @@ def _concat(c: Chain, scale: Term, zero: Term, *operands: Term, axis: int) -> Te
     )
 
 
+def _integer(op: str) -> Rewrite:
+    """ConvInteger and MatMulInteger of known zero points, where the sums are quantised again: a layer of scale 1."""
+
+    def rewrite(
+        c: Chain, x: Term, w: Term, x_zero: Term | None = None, w_zero: Term | None = None, **attrs: object
+    ) -> Term | None:
+        if not c.reader.quantised_again(c.node.outputs[0]):
+            return None  # their int32 values are read
+        real = []
+        for operand, zero, axis in ((x, x_zero, 1), (w, w_zero, 0 if op == "Conv" else 1)):
+            points = None if zero is None else zero.value
+            if zero is not None and points is None:
+                return None
+            ones = np.ones(() if points is None or points.size == 1 else points.shape, np.float32)
+            real.append(operand.node("DequantizeLinear", ones, zero, axis=axis))
+        return _quantised(c, op, real, attrs, None, None)
+
+    return rewrite
+
+
 def _dequantised(c: Chain, x: Term, scale: Term, zero: Term | None = None, **attrs: object) -> Term | None:
     """DequantizeLinear of a scale that is computed; that of a constant stays."""
     if scale.value is not None:
@@ -114,9 +134,11 @@ def dynamic_matmul(
 
 
 QLINEAR: dict[str, Rewrite] = {
+    "ConvInteger": _integer("Conv"),
     "NhwcMaxPool": _max_pool,
     "DequantizeLinear": _dequantised,
     "DynamicQuantizeMatMul": dynamic_matmul,
+    "MatMulInteger": _integer("MatMul"),
     "MatMulIntegerToFloat": _integer_to_float,
     "QGemm": _real("Gemm", bias=6),
     "QLinearAdd": _real("Add"),
