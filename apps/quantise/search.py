@@ -100,22 +100,31 @@ def working_folder(path: Path | None, key: str) -> Generator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             yield Path(folder)
         return
-    owner = path / _KEY
+    owner, aside = path / _KEY, path.with_name(f"{path.name}.old")  # whole folders move, so that each has its key
     try:
         if path.exists() and not owner.is_file():
             raise FileError(f"{path}: is in the way of intermediate results, which go there; move it")
         if not path.exists() or owner.read_text() != key:
-            shutil.rmtree(path, ignore_errors=True)
-            path.mkdir()
-            owner.write_text(key)
+            _remove(path, aside)
+            aside.mkdir()
+            (aside / _KEY).write_text(key)
+            aside.rename(path)
     except OSError as exc:
         raise FileError(f"{path}: cannot be written ({exc.strerror or exc})") from None
     try:
         yield path
     except TilewrightError:  # the same again would end the same way
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path, aside)
         raise
-    shutil.rmtree(path, ignore_errors=True)
+    _remove(path, aside)
+
+
+def _remove(path: Path, aside: Path) -> None:
+    """Remove a folder by way of the name `aside`."""
+    shutil.rmtree(aside, ignore_errors=True)
+    if path.exists():
+        path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 class Search:
