@@ -15,6 +15,7 @@ import click
 
 from ..apps.explore import cluster
 from ..compiler.cost import on_memory
+from ..compiler.frontend.source import check_kind
 from ..compiler.jobs import Outcome, Store, content_key
 from ..hw.config import Config, load_config
 from ..hw.errors import InputError, UnsupportedError
@@ -146,6 +147,8 @@ def python_pair(source: str, cfg: Config) -> tuple[Any, Callable]:
     """The function and what schedules it, of `source`, FILE.py:NAME. Raises `InputError` for anything else."""
     value = python_value(source, cfg)
     if value is None:
+        if not source.endswith(".py"):
+            check_kind(source)
         raise UnsupportedError(f"{source}: must be a network, {', '.join(NETWORKS)}, or FILE.py:NAME")
     if not (isinstance(value, tuple) and len(value) == 2 and callable(value[1])):
         raise InputError(f"{source}: is {type(value).__name__}; tune takes a pair (PrimFunc, function that schedules)")

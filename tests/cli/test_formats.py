@@ -130,11 +130,12 @@ def foreign(request, tmp_path):
     return path, *texts
 
 
-@pytest.mark.parametrize("verb", ["compile", "quantise", "assign", "diff"])
+@pytest.mark.parametrize("verb", ["compile", "quantise", "assign", "diff", "tune"])
 def test_what_is_no_network_is_named_with_what_to_do(tilewright, foreign, tmp_path, verb):
     pytest.importorskip("tvm")
     path, name, remedy = foreign
-    done = tilewright(verb, path, *(("-o", tmp_path / "out.tw") if verb == "compile" else ()))
+    more = {"compile": ("-o", tmp_path / "out.tw"), "tune": ("--db", tmp_path / "results.db")}.get(verb, ())
+    done = tilewright(verb, path, *more)
     assert (done.status, done.out, done.err.count("\n")) == (6, "", 1), done
     assert done.err.startswith(f"tilewright: error: {path}: is {name}") and remedy in done.err, done.err
     assert not (tmp_path / "out.tw").exists()

@@ -209,6 +209,11 @@ def test_shapes_that_do_not_fit(refused, open_network, shape, status, text):
         refused(status, text, verb, open_network, *more, *(word for one in shape for word in ("--shape", one)))
 
 
+def test_sizes_that_do_not_fit_each_other(refused, open_network):
+    text = "cannot have inputs 'x' (1, 3, 8, 8), 'z' (1, 3, 4, 4) ("
+    refused(9, text, "assign", open_network, "--shape", "x=1,3,8,8", "--shape", "z=1,3,4,4")
+
+
 def test_shapes_are_for_networks_of_open_sizes(refused, tilewright, double_tw, open_network, tmp_path):
     np.savez(tmp_path / "x.npz", x=0)
     given = ("--inputs", tmp_path / "x.npz", "--shape", "x=1,3")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ....hw.errors import FileError, UnsupportedError
+from ....hw.errors import FileError, InputError, UnsupportedError
 from ... import graph as g
 from ...graph.rewrite import without_unread
 
@@ -57,8 +57,8 @@ _NUMBERS |= {
 def import_onnx(model: str | Path | Source) -> g.Graph:
     """Read an ONNX file; an open batch dimension becomes 1.
 
-    Raises `FileError` if the file is missing, damaged or inconsistent, `UnsupportedError` that lists every node
-    that the compiler does not support.
+    Raises `FileError` if the file is missing, damaged or inconsistent, `InputError` for given sizes with which it is
+    inconsistent, `UnsupportedError` that lists every node that the compiler does not support.
     """
     source = as_source(model)
     proto = checked(source)
@@ -66,6 +66,9 @@ def import_onnx(model: str | Path | Source) -> g.Graph:
     try:
         graph = importer.graph(source.path.stem)
     except Inconsistent as exc:
+        if source.shapes:
+            sizes = ", ".join(f"{name!r} {tuple(shape)}" for name, shape in source.shapes.items())
+            raise InputError(f"{source.path}: cannot have inputs {sizes} ({one_line(exc)}); give other sizes") from None
         raise FileError(f"{source.path}: the model's shapes or types are inconsistent ({one_line(exc)})") from None
     if importer.problems:
         raise UnsupportedError(f"{source.path}: {summary(importer.problems, 'operator')}")
