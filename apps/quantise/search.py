@@ -24,7 +24,7 @@ _WORTH_DB = 1.0  # of operators that stay in float, which the host computes
 _GOOD_DB = 25.0  # of a network whose operators all become integers
 _LOST_DB = 3.0  # of an operator that may stay in float
 _MOST_MACS = 0.01  # of the network's, in operators that stay in float
-_MOST_KEPT = 8  # operators that are tried in float
+_MOST_KEPT, _MOST_IN_VAIN = 8, 3  # operators that are tried in float, all and those that do not help
 _SAME_RIGHT, _SAME_SAMPLES = 0.01, 3  # differences of accuracy below both are chance, and less noise decides
 _KEY = "key"  # the file that says what a folder of intermediate results is of
 
@@ -100,22 +100,31 @@ def working_folder(path: Path | None, key: str) -> Generator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             yield Path(folder)
         return
-    owner = path / _KEY
+    owner, aside = path / _KEY, path.with_name(f"{path.name}.old")  # whole folders move, so that each has its key
     try:
         if path.exists() and not owner.is_file():
             raise FileError(f"{path}: is in the way of intermediate results, which go there; move it")
         if not path.exists() or owner.read_text() != key:
-            shutil.rmtree(path, ignore_errors=True)
-            path.mkdir()
-            owner.write_text(key)
+            _remove(path, aside)
+            aside.mkdir()
+            (aside / _KEY).write_text(key)
+            aside.rename(path)
     except OSError as exc:
         raise FileError(f"{path}: cannot be written ({exc.strerror or exc})") from None
     try:
         yield path
     except TilewrightError:  # the same again would end the same way
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path, aside)
         raise
-    shutil.rmtree(path, ignore_errors=True)
+    _remove(path, aside)
+
+
+def _remove(path: Path, aside: Path) -> None:
+    """Remove a folder by way of the name `aside`."""
+    shutil.rmtree(aside, ignore_errors=True)
+    if path.exists():
+        path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 class Search:
@@ -202,9 +211,9 @@ class Search:
 
     def _keep_worst(self) -> None:
         """Leave operators that lose much in float where that raises the accuracy of a poor network."""
-        macs, tried = self._candidates.macs(), set[str]()
+        macs, tried, in_vain = self._candidates.macs(), set[str](), 0
         most = _MOST_MACS * sum(macs.values())
-        while self.tried[self.best].snr_db < _GOOD_DB and len(tried) < _MOST_KEPT:
+        while self.tried[self.best].snr_db < _GOOD_DB and len(tried) < _MOST_KEPT and in_vain < _MOST_IN_VAIN:
             best = self.best
             left = most - sum(macs.get(name, 0) for name in best.kept)
             lossy = {loss.name: loss.lost_db for loss in self.tried[best].operators if loss.lost_db > _LOST_DB}
@@ -214,7 +223,7 @@ class Search:
             worst = max(lossy.keys() - left_out, key=lossy.__getitem__)
             tried.add(worst)
             self._total += self._judged
-            self._try(replace(best, kept=(*best.kept, worst)), self._judged, _WORTH_DB)
+            in_vain += not self._try(replace(best, kept=(*best.kept, worst)), self._judged, _WORTH_DB)
 
 
 def _right(comparison: Comparison) -> float:
