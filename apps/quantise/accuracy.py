@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...hw.errors import UnsupportedError
 from .meter import Meter, Node
 from .onnx_network import run, session
 from .result import Comparison
@@ -27,13 +28,18 @@ def compare(
     """Run both networks on all samples, one after the other, and compare every tensor that both have.
 
     Both run without onnxruntime's optimisations; the int8 network thereby computes what `tilewright run` computes.
-    `done` is called after each sample.
+    `done` is called after each sample. Raises `UnsupportedError` where no output is float32.
     """
     pairs = _pairs(whole, int8)
     inputs = [value.name for value in whole.graph.input]
     floats = [name for name in pairs if name not in inputs]
     first, second = session(_with_outputs(whole, floats)), session(_with_outputs(int8, pairs.values()))
-    meter = Meter([output.name for output in whole.graph.output])
+    outputs = [output.name for output in whole.graph.output if output.name in pairs]
+    if not outputs:
+        raise UnsupportedError(
+            "no output of the network is float32, so that nothing compares; end it before its ArgMax"
+        )
+    meter = Meter(outputs)
     for sample in samples:
         wanted = run(first, floats, sample) | {name: sample[name] for name in pairs if name in sample}
         got = run(second, pairs.values(), sample)

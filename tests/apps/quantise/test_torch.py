@@ -133,3 +133,15 @@ def test_what_is_no_network():
         UnsupportedError, match="a int cannot be quantised; give the path of a float network, or a module"
     ):
         tw.quantise(3, torch.zeros(1, 4))
+
+
+class Classes(nn.Module):
+    """Integers alone."""
+
+    def forward(self, x):
+        return torch.relu(x).argmax(1)
+
+
+def test_results_that_are_integers():
+    with pytest.raises(UnsupportedError, match="no output of the network is float32, .*; end it before its ArgMax"):
+        tw.quantise(Classes(), torch.randn(4, 5))
