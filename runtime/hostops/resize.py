@@ -131,8 +131,11 @@ def _resize_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) ->
 
 _KINDS = {"size": ListOf(SIZE, 2), "offset": Int(0, 128)}
 
-_PAIRS = {f"{kind}_neighbours": Array(2, ("int32",), 0) for kind in ("row", "column")}
-_PAIRS |= {f"{kind}_weights": Array(2, ("float32",)) for kind in ("row", "column")}
+_INDICES, _WEIGHTS = Array(2, ("int32",), 0), Array(2, ("float32",))
+_PAIRS = {
+    **dict.fromkeys(("row_neighbours", "column_neighbours"), _INDICES),
+    **dict.fromkeys(("row_weights", "column_weights"), _WEIGHTS),
+}
 
 ROWS = (
     HostOp(resize_bilinear, _resized, _KINDS, (*WIDE, "float32"), (4,), c=_resize_in_c, narrow=True),
