@@ -29,7 +29,7 @@ VERBS = {
     "run": "Run a program on a device with the inputs of a file.",
     "diff": "Compare networks in TFLite's interpreter, with the accelerator and without.",
     "generate": "Write a text with a language model.",
-    "quantise": "Quantise a language model to integers.",
+    "quantise": "Quantise a float network or a language model to int8.",
     "serve": "Serve a device or a board over the network.",
     "odimo": "Train a network for two compute units, and write its front.",
     "explore": "Try configurations on networks, and print the best.",

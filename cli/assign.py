@@ -28,9 +28,11 @@ from .options import (
     json_option,
     mapping_option,
     memory_option,
+    shape_option,
     target_option,
 )
 from .programs import check_output, read_graph, read_target
+from .remedy import remedy, say_remedy
 
 if TYPE_CHECKING:
     from ..compiler.mapping import ChannelMapping
@@ -61,7 +63,7 @@ UNIT_COLUMNS = {
 @click.argument("model", required=False)
 @click.option("--passes", is_flag=True, help="List what rewrites a network for each module before it is assigned.")
 @config_option()
-@choice_options(mapping_option, memory_option, target_option, input_type_option)
+@choice_options(mapping_option, memory_option, target_option, input_type_option, shape_option)
 @click.option("--min-cost", metavar="FILE", help="Write the mapping with the least predicted time, and use it.")
 @json_option
 def command(
@@ -113,8 +115,9 @@ def command(
         rows = [choice_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]
         kinds = {step.name: step.op for step in compiled.executable.steps if isinstance(step, HostStep)}
         rows += [[name, kinds[name], 0, "", "host", us, "", "", "", ""] for name, us in spent.items()]
+    advice = remedy(model, compiled.executable)
     if as_json:
-        facts = {"config": cfg.name, "contract": graph.contract, "kernels": [*kernels], **totals}
+        facts = {"config": cfg.name, "contract": graph.contract, "kernels": [*kernels], **totals, "remedy": advice}
         report.emit_json(facts | {"operators": [dict(zip(COLUMNS, row)) for row in rows]})
         return
     report.table(COLUMNS, rows)
@@ -130,6 +133,7 @@ def command(
         f"MHz; host {totals['host_us']:,.0f} us, modelled ({100 * totals['host_share']:.0f} % of the sum); "
         f"host alone {totals['host_alone_us']:,.0f} us, modelled"
     )
+    say_remedy(advice)
 
 
 def _list_passes(config: str, as_json: bool) -> None:

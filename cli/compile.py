@@ -29,10 +29,12 @@ from .options import (
     json_option,
     mapping_option,
     memory_option,
+    shape_option,
     target_option,
     tiles_option,
 )
 from .programs import MODEL_HELP, check_output, compile_source, open_program
+from .remedy import remedy, say_remedy
 from .verify import verify_executable
 
 _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw program into C sources.\n\n{MODEL_HELP}"
@@ -48,7 +50,14 @@ _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw prog
 )
 @config_option()
 @choice_options(
-    contract_option, tiles_option, mapping_option, target_option, memory_option, batch_option, input_type_option
+    contract_option,
+    tiles_option,
+    mapping_option,
+    target_option,
+    memory_option,
+    batch_option,
+    input_type_option,
+    shape_option,
 )
 @click.option("--sign", metavar="KEY", help="Sign X.tw with this SSH key, as X.tw.sig; verify --key checks it.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")
@@ -97,6 +106,7 @@ def command(
             "layers": rows,
         }
         result |= {"macs_on_device": share_on_device(executable), "verified": verify, "seconds": seconds}
+        result |= {"remedy": remedy(model, executable)}
         result |= {"signature": signature} if signature else {}
         report.emit_json(result)
         return
@@ -108,6 +118,7 @@ def command(
     proof = f"verified: no deadlock, no race, {tokens}" if verify else "not verified"
     signed = f", signed: {signature}" if signature else ""
     report.say(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}{signed}, {seconds:.1f} s")
+    say_remedy(remedy(model, executable))
 
 
 def _program(model: str, config: str, choices: Choices, emit: str) -> Executable:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +19,17 @@ import click
 import numpy as np
 
 from ..apps.delegate.delegate import TilewrightDelegate
-from ..compiler.frontend.source import kind_of
+from ..apps.quantise.samples import Input, Pictures, Samples, read_samples
+from ..compiler.frontend.source import check_kind, kind_of
 from ..hw.config import Config, load_config
 from ..hw.errors import FileError, InputError, UnsupportedError
 from ..hw.foreign import read_npz
 from ..hw.needs import need
 from ..runtime.executable import Executable
-from ..runtime.loader import checked_input
 from ..runtime.registry import device_entry
-from ..runtime.steps import Tensor
 from . import report
-from .options import Where, config_option, json_option, where_options
+from .options import Where, config_option, json_option, picture_options, where_options
 from .profile import Profile, profile_option
-from .run import split_for
 
 COLUMNS = ["network", "operators taken", "partitions", "outputs that differ", "by at most", "labels LiteRT"]
 COLUMNS += ["labels", "CPU ms", "A9 ms", "A9 + accelerator ms", "accelerator ms"]
@@ -40,7 +40,7 @@ COLUMNS += ["labels", "CPU ms", "A9 ms", "A9 + accelerator ms", "accelerator ms"
 @click.option(
     "--inputs",
     multiple=True,
-    metavar="X.npz",
+    metavar="X.npz|X.npy|DIR",
     help="The inputs as `run` takes them, once per network; without: random ones.",
 )
 @click.option("--labels", multiple=True, metavar="Y.npz", help="Their `labels`; without: those of the inputs' file.")
@@ -54,6 +54,7 @@ COLUMNS += ["labels", "CPU ms", "A9 ms", "A9 + accelerator ms", "accelerator ms"
     metavar="N",
     help="Leave partitions of fewer multiply-accumulates to the interpreter.",
 )
+@picture_options
 @where_options
 @profile_option
 @config_option()
@@ -65,6 +66,7 @@ def command(
     samples: int,
     claim: tuple[str, ...],
     min_macs: int,
+    picture: Pictures | None,
     where: Where,
     profiles: tuple[str, ...],
     config: str,
@@ -92,9 +94,9 @@ def command(
     results = []
     with report.progress("comparing", len(networks)) as advance:
         for k, path in enumerate(networks):
-            arrays = read_npz(inputs[k]) if inputs else None
+            read = partial(read_samples, inputs[k], picture=picture) if inputs else None
             known = _labels(labels[k]) if labels else None
-            results.append(compared(path, setup, arrays, known, inputs[k] if inputs else path))
+            results.append(compared(path, setup, read, known, inputs[k] if inputs else path))
             advance()
     found = {"config": setup.config.name, "device": where.name, "contract": "double", "clock_mhz": where.clock_hz / 1e6}
     found["networks"] = [result.to_dict() for result in results]
@@ -108,11 +110,10 @@ def command(
 
 
 def _check_kind(path: str) -> None:
-    """Raise `UnsupportedError` for anything but a .tflite file, and `FileError` where there is none."""
-    if not path.endswith(".tflite") and kind_of(path) != ".tflite":
+    """Raise as `check_kind`, and `UnsupportedError` for a network that is not a .tflite file."""
+    check_kind(path)
+    if kind_of(path) != ".tflite":
         raise UnsupportedError(f"{path}: diff runs TFLite's interpreter; give .tflite files")
-    if not Path(path).exists():
-        raise FileError(f"{path}: no such file")
 
 
 def _labels(path: str) -> np.ndarray:
@@ -126,6 +127,10 @@ def _print(results: list[Result], where: Where) -> None:
     """A line per network, and below them the operators whose results differ."""
     report.table(COLUMNS, [_row(result) for result in results])
     for result in results:
+        for note in result.notes:
+            report.say(f"{Path(result.network).stem}: {note}")
+        if result.remedy is not None:
+            report.say(f"{Path(result.network).stem}: {result.remedy}")
         wrong = [layer for layer in result.layers if layer.differing]
         if wrong:
             report.say(f"{Path(result.network).stem}: operators whose results differ, in order")
@@ -211,7 +216,8 @@ class Result:
     reference kernels, and with the delegate.
 
     Times are of one inference: LiteRT on this machine; a modelled Cortex-A9 alone; the same with the accelerator, whose
-    part `accelerator_ms` is. Where an operator has no model, the second or third is None.
+    part `accelerator_ms` is. Where an operator has no model, the second or third is None. `notes` say how data were
+    read, `remedy` what to do where no operator is taken.
     """
 
     network: str
@@ -229,6 +235,8 @@ class Result:
     alone_ms: float | None
     together_ms: float | None
     accelerator_ms: float
+    notes: tuple[str, ...] = ()
+    remedy: str | None = None
 
     @property
     def equal(self) -> bool:
@@ -245,12 +253,16 @@ class Result:
 
 
 def compared(
-    path: str, setup: Setup, arrays: Mapping[str, np.ndarray] | None, labels: np.ndarray | None, source: str
+    path: str,
+    setup: Setup,
+    read: Callable[[Sequence[Sequence[Input]]], Samples] | None,
+    labels: np.ndarray | None,
+    source: str,
 ) -> Result:
-    """Run the network at `path` on the samples of `arrays`, which are from the file `source`, else on random ones.
+    """Run the network at `path` on the samples that `read` reads from the file `source`, else on random ones.
 
-    `labels` are by default those of `arrays`, where the network classifies. Raises the
-    errors of `TilewrightDelegate`, and `InputError` where arrays or labels do not fit.
+    `labels` are by default those of the samples, where the network classifies. Raises the
+    errors of `TilewrightDelegate`, and `InputError` where samples or labels do not fit.
     """
     need("comparing with LiteRT", "compiler", "ai_edge_litert")
     loaded: list[tuple[Executable, Any]] = []  # partitions as they are run
@@ -262,10 +274,11 @@ def compared(
     plain, every = setup.delegate(path, load, every=False), setup.delegate(path, setup.load, every=True)
     reference, mine = _interpreter(path, keep=True), _interpreter(path, plain)
     watched = _interpreter(path, every, keep=True)
-    samples = _samples(plain, reference, setup.samples, arrays, source)
+    data = None if read is None else read([_inputs(plain, reference)])
+    samples = _random_samples(reference, setup.samples) if data is None else [[*sample.values()] for sample in data]
     outputs, layers, right = Layer("outputs", True), _layers(every), [0, 0]
-    if labels is None and arrays is not None and not _reconstructs(reference):
-        labels = arrays.get("labels")
+    if labels is None and data is not None and not _reconstructs(reference):
+        labels = data.labels
     if labels is not None:
         _check_labels(labels, len(samples), reference, source)
     for k, sample in enumerate(samples):
@@ -299,6 +312,17 @@ def compared(
         alone_ms=None if report.alone_seconds is None else 1e3 * report.alone_seconds,
         together_ms=None if left is None else 1e3 * (accelerator + report.host_seconds + left),
         accelerator_ms=1e3 * accelerator,
+        notes=() if data is None else tuple(data.notes),
+        remedy=None if report.partitions else _remedy(path, report.left),
+    )
+
+
+def _remedy(path: str, left: Sequence[tuple[str, str]]) -> str:
+    """What to do about a network of which no operator is taken; `left` has the operators with the reasons."""
+    ((why, _),) = Counter(why for _, why in left).most_common(1) or [("it has none", 0)]
+    return (
+        f"no operator is on the accelerator ({why}); tilewright quantise {path} --calibration DATA.npz makes an int8 "
+        "network of a float one"
     )
 
 
@@ -316,25 +340,16 @@ def _interpreter(path: str, *delegates: TilewrightDelegate, keep: bool = False) 
     return made
 
 
-def _samples(
-    delegate: TilewrightDelegate,
-    interpreter: Any,
-    count: int,
-    arrays: Mapping[str, np.ndarray] | None,
-    source: str,
-) -> list[list[np.ndarray]]:
-    """Inputs in the file's order, per sample. Raises `InputError` where they do not fit the network's."""
-    details = interpreter.get_input_details()
-    if arrays is None:
-        rng = np.random.default_rng(0)
-        return [[_random(rng, detail) for detail in details] for _ in range(count)]
+def _inputs(delegate: TilewrightDelegate, interpreter: Any) -> list[Input]:
+    """The network's inputs, in the file's order."""
     names = [delegate.file.tensors[k].name for k in delegate.file.inputs]
-    tensors = [
-        Tensor(name, tuple(map(int, detail["shape"])), np.dtype(detail["dtype"]).name, "input")
-        for name, detail in zip(names, details)
-    ]
-    found, _ = split_for(tensors, arrays, source)
-    return [[checked_input(t, sample[t.name]) for t in tensors] for sample in found]
+    details = interpreter.get_input_details()
+    return [Input(name, tuple(map(int, d["shape"])), np.dtype(d["dtype"])) for name, d in zip(names, details)]
+
+
+def _random_samples(interpreter: Any, count: int) -> list[list[np.ndarray]]:
+    rng = np.random.default_rng(0)
+    return [[_random(rng, detail) for detail in interpreter.get_input_details()] for _ in range(count)]
 
 
 def _random(rng: np.random.Generator, detail: Mapping[str, Any]) -> np.ndarray:

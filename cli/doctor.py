@@ -66,7 +66,9 @@ PURPOSE = {
     "atheris": "`make atheris`",
     "ruff": "lint and format",
     "pyright": "type checks",
-    "torch": "reading PyTorch programs, training the example network",
+    "torch": "PyTorch programs and modules, training the example network",
+    "onnxscript": "PyTorch programs and modules",
+    "torchao": "quantising PyTorch programs by PT2E",
     "scikit-learn": "training the example network again",
 }
 # program -> (its use, the option that prints its version)

@@ -25,9 +25,11 @@ from .options import (
     contract_option,
     dram_option,
     json_option,
+    shape_option,
     target_option,
 )
 from .programs import MODEL_HELP, executable_of, graph_in, open_program, python_value
+from .remedy import remedy, say_remedy
 
 HELP = f"""Show what MODEL became: the instructions of every statement, their cycles and waits, the occupancy of the
 scratchpads, and warnings about cliffs, all on the timing model.
@@ -41,7 +43,7 @@ it prints one row per operator; `--operator` prints the statements of one.
 @click.command(help=HELP)
 @click.argument("model")
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
-@choice_options(contract_option, dram_option, target_option)
+@choice_options(contract_option, dram_option, target_option, shape_option)
 @click.option("--operator", metavar="NAME", help="Print the statements of one operator.")
 @json_option
 def command(
@@ -59,8 +61,10 @@ def command(
     if operator is not None and not any(operator == name for one in found for name in one.operators):
         known = ", ".join(name for one in found for name in one.operators)
         raise UnsupportedError(f"--operator {operator}: unknown; the program has {known}"[:300])
+    advice = remedy(model, executable)
     if as_json:
         result = {"program": model, "config": executable.cfg.name, "contract": executable.contract, "dram": memory.name}
+        result |= {"remedy": advice}
         report.emit_json(result | {"tir": text, "launches": [one.to_dict() for one in found]})
         return
     report.say_contract(executable.contract)
@@ -68,6 +72,7 @@ def command(
         if text:
             report.say("\n".join(one.annotated(text)))
         one.print(operator)
+    say_remedy(advice)
 
 
 def _opened(model: str, config: str | None, choices: Choices) -> tuple[Any, str | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..apps.quantise.samples import Pictures
 from ..boards.credentials import read_token
 from ..boards.pynq_z1.board import Board
 from ..compiler import cost
@@ -92,14 +94,56 @@ input_type_option = click.option(
 scheduler_option = click.option(
     "--scheduler", metavar="tcp://HOST:PORT", help="Work on the workers of this Dask scheduler instead."
 )
+
+
+class _Numbers(click.ParamType):
+    """Numbers with commas between them."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[float, ...]:
+        try:
+            return tuple(float(number) for number in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is no list of numbers; give one as 0.485,0.456,0.406", param, ctx)
+
+
+class _Shape(click.ParamType):
+    """`x=1,3,224,224`, or with `x` between the sizes."""
+
+    name = "shape"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, tuple[int, ...]]:
+        name, _, sizes = str(value).rpartition("=")
+        if not name or not re.fullmatch(r"\d+([x,]\d+)*", sizes):
+            self.fail(f"{value!r} is no shape; give one as x=1,3,224,224", param, ctx)
+        return name, tuple(int(size) for size in re.split("[x,]", sizes))
+
+
+shape_option = click.option(
+    "--shape",
+    "shapes",
+    type=_Shape(),
+    multiple=True,
+    metavar="NAME=1,3,H,W",
+    callback=lambda context, option, values: dict(values),
+    help="For networks: sizes of an input that has open ones; may be given several times.",
+)
+_PICTURE_OPTIONS = (
+    click.option(
+        "--mean", type=_Numbers(), metavar="M[,M,M]", help="Pixels: the mean of each channel, from 0 to 1. [0]"
+    ),
+    click.option("--std", type=_Numbers(), metavar="S[,S,S]", help="Pixels: the deviation of each channel. [1]"),
+    click.option("--resize", is_flag=True, help="Pixels: bring pictures to the size of the input."),
+)
 waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: write waveforms to FILE.fst or FILE.vcd.")
 
 
 @dataclass(frozen=True)
 class Choices:
     """Options of compiling a network: rounding contract, database of tiles, file of its channels' compute units,
-    the target FILE.py:NAME, the memory that tiles are chosen for, how many inputs a run takes, and the types of inputs
-    by name. None: the default.
+    the target FILE.py:NAME, the memory that tiles are chosen for, how many inputs a run takes, the types of inputs, and
+    their shapes, by name. None: the default.
     """
 
     contract: str | None = None
@@ -109,6 +153,7 @@ class Choices:
     dram: str | None = None
     batch: int = 1
     input_types: Mapping[str, str] | None = None
+    shapes: Mapping[str, tuple[int, ...]] | None = None
 
 
 NO_CHOICES = Choices()
@@ -132,6 +177,17 @@ def _with_options(function: Any, options: Sequence[Callable]) -> Any:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def picture_options(function: Callable) -> Callable:
+    """Add the options that say how pixels become numbers; the verb gets them as `picture`, None without any."""
+
+    @functools.wraps(function)
+    def call(*args: Any, mean: Any, std: Any, resize: bool, **rest: Any) -> Any:
+        picture = Pictures(mean or (0.0,), std or (1.0,), resize) if mean or std or resize else None
+        return function(*args, picture=picture, **rest)
+
+    return _with_options(call, _PICTURE_OPTIONS)
 
 
 def device_option(default: str = "model", help_text: str = "What executes the program:") -> Callable:

@@ -9,8 +9,9 @@ import click
 
 from ..compiler import memory
 from ..compiler.frontend import import_model
+from ..compiler.frontend.source import read_source
 from . import report
-from .options import json_option
+from .options import json_option, shape_option
 from .programs import check_output
 
 if TYPE_CHECKING:
@@ -22,8 +23,16 @@ if TYPE_CHECKING:
 @click.option("--in-place", is_flag=True, help="Let element-wise operators write where they read.")
 @click.option("--capacity", type=click.IntRange(min=1), metavar="BYTES", help="Fail if the plan needs more.")
 @click.option("-o", "--output", metavar="X.svg|X.png", help="A picture: lifetimes against addresses.")
+@shape_option
 @json_option
-def command(model: str, in_place: bool, capacity: int | None, output: str | None, as_json: bool) -> None:
+def command(
+    model: str,
+    in_place: bool,
+    capacity: int | None,
+    output: str | None,
+    shapes: dict[str, tuple[int, ...]],
+    as_json: bool,
+) -> None:
     """Plan the memory of MODEL's activations, a quantised network, as plain arrays without padding.
 
     Steps are the network's operators. The plan is greedy by size; if it needs more than the lower bound, which is the
@@ -32,7 +41,7 @@ def command(model: str, in_place: bool, capacity: int | None, output: str | None
     if output:
         check_output(output, tuple(f".{kind}" for kind in memory.FORMATS), {"MODEL": model})
     with report.progress(f"reading {model}") as advance:
-        graph = import_model(model)
+        graph = import_model(read_source(model, shapes=shapes))
         advance(what="planning")
         start = time.perf_counter()
         found = memory.plan(memory.graph_buffers(graph, in_place=in_place), capacity)

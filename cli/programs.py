@@ -62,6 +62,7 @@ def is_network(source: str) -> bool:
 def _only_network(source: str, choices: Choices) -> None:
     batch = str(choices.batch) if choices.batch > 1 else None
     given = {"--input-type": " ".join(f"{name}={kind}" for name, kind in (choices.input_types or {}).items())}
+    given |= {"--shape": " ".join(choices.shapes or {})}
     given |= {"--contract": choices.contract, "--tiles": choices.tiles, "--mapping": choices.mapping}
     for option, value in (given | {"--target": choices.target, "--batch": batch}).items():
         if value:
@@ -74,7 +75,7 @@ def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> E
     """
     memory = None if choices.dram is None else load_dram(choices.dram)
     value = python_value(source, cfg, memory)
-    if value is not None and choices.input_types:
+    if value is not None and (choices.input_types or choices.shapes):
         _only_network(source, choices)
     if (graph := graph_in(value)) is not None:
         from ..compiler.network import compile_graph
@@ -90,16 +91,12 @@ def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> E
         return executable_of(value, cfg)
     if source.endswith(".py"):
         raise UnsupportedError(f"{source}: name what to compile, as in {source}:schedule")
-    path = _existing(source)
-    if not is_network(source):
-        known = ".tflite, .onnx, .pt2, .bin, .npz, FILE.py:NAME and, to run, .tw"
-        raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model
 
     given: dict[str, Any] = {"tiles": choices.tiles, "mapping": choices.mapping, "batch": choices.batch}
-    given |= {"input_types": choices.input_types}
+    given |= {"input_types": choices.input_types, "shapes": choices.shapes}
     target = read_target(choices.target, cfg, memory)
-    return compile_model(path, cfg, choices.contract, **given, dram=memory, target=target)
+    return compile_model(source, cfg, choices.contract, **given, dram=memory, target=target)
 
 
 def graph_in(value: Any) -> Graph | None:
@@ -115,9 +112,9 @@ def read_graph(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> Graph
     """
     value = python_value(source, cfg)
     if value is None:
-        types = choices.input_types
-        return import_model(read_source(source, types) if types else source, choices.contract)
-    if choices.input_types:
+        types, shapes = choices.input_types, choices.shapes
+        return import_model(read_source(source, types, shapes) if types or shapes else source, choices.contract)
+    if choices.input_types or choices.shapes:
         _only_network(source, choices)
     if (graph := graph_in(value)) is None:
         known = ", ".join(NETWORKS)

@@ -1,49 +1,252 @@
-"""`tilewright quantise`: writes a checkpoint's integers to a file, and measures the loss of accuracy."""
+"""`tilewright quantise`: a float network becomes an int8 network, a checkpoint its integers; accuracy is measured."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 
+from ..apps.quantise.api import FORMATS, quantise
+from ..apps.quantise.api import inspect as inspect_float
+from ..apps.quantise.result import Comparison, Quantised
+from ..apps.quantise.samples import Pictures
+from ..apps.quantise.times import predict, predict_float
 from ..compiler.frontend.llama.checkpoint import Checkpoint, read_checkpoint
 from ..compiler.frontend.llama.measure import perplexity
 from ..compiler.frontend.llama.quantise import LENGTH, calibrate, quantised
 from ..compiler.frontend.llama.step import decoder_step
-from ..hw.errors import FileError, UnsupportedError
-from ..hw.foreign import TEXT_BYTES, read_regular
+from ..compiler.frontend.source import check_kind, kind_of
+from ..hw.config import Config, load_config
+from ..hw.errors import FileError, InputError, TilewrightError, UnsupportedError, one_line
+from ..hw.foreign import TEXT_BYTES, read_npz, read_regular
+from ..runtime.files import atomic_write
 from ..runtime.language import Tokenizer
 from . import report
-from .options import json_option
+from .options import config_option, json_option, picture_options, shape_option
+from .page.quantised import quantised_page, ways_table
 from .programs import check_output
+
+_SHOWN = 8  # operators that lose most
+_LANGUAGE_MODELS = (".bin",)
 
 
 @click.command()
 @click.argument("model")
-@click.option("-o", "--output", required=True, metavar="X.npz", help="The file of integers to write.")
-@click.option("--tokenizer", metavar="FILE.bin", help="The model's tokenizer, as llama2.c has it; for --calibration.")
+@click.option(
+    "-o", "--output", metavar="OUT", help="The file to write. [NET.int8.onnx; a checkpoint's needs a name, X.npz]"
+)
 @click.option(
     "--calibration",
-    metavar="FILE.txt",
-    help="Take scales from its lines, each a text, in place of texts that the model writes.",
+    metavar="X.npz|X.npy|DIR|FILE.txt",
+    help="What ranges are measured on: samples, or a folder of pictures; of a checkpoint a text in each line, in place "
+    "of those that it writes.",
 )
+@click.option("--labels", metavar="FILE", help="The right class of each sample, .npy or .npz; else those of X.npz.")
+@shape_option
+@picture_options
+@click.option("--keep", multiple=True, metavar="NAME", help="Leave this operator in float; may be given several times.")
+@click.option("--report", "page", metavar="X.html", help="Write a page with all tables, of every operator, too.")
+@click.option("--inspect", is_flag=True, help="Write nothing, need no data: say what will run where after quantising.")
+@config_option(
+    help_text="Predict times for it: preset, VTA configuration string, or JSON file of configuration fields."
+)
+@click.option("--tokenizer", metavar="FILE.bin", help="Of a checkpoint: its tokenizer, as llama2.c has it.")
 @click.option(
     "--texts",
     default=16,
     type=click.IntRange(min=0),
     show_default=True,
     metavar="N",
-    help="Print the perplexity on N texts that the model writes, others than those of the scales.",
+    help="Of a checkpoint: print the perplexity on N texts that the model writes, others than those of the scales.",
 )
 @json_option
-def command(model: str, output: str, tokenizer: str | None, calibration: str | None, texts: int, as_json: bool) -> None:
-    """Quantise MODEL, a checkpoint of llama2.c (.bin), to int8 and write its integers.
+def command(
+    model: str,
+    output: str | None,
+    calibration: str | None,
+    labels: str | None,
+    shapes: dict[str, tuple[int, ...]],
+    picture: Pictures | None,
+    keep: tuple[str, ...],
+    page: str | None,
+    inspect: bool,
+    config: str,
+    tokenizer: str | None,
+    texts: int,
+    as_json: bool,
+) -> None:
+    """Quantise MODEL, a float network (.onnx) or a checkpoint of llama2.c (.bin), to int8.
 
-    `generate`, `compile` and the other verbs take the file as they take the checkpoint. It needs no calibration when
-    it is read, and gives the same program on every machine.
+    A network gets int8 activations, and int8 weights with a scale for each output channel. Ranges are measured in
+    several ways, layers are equalised and biases corrected where that helps, and operators that lose much may stay in
+    float; the most accurate network is written. The tables compare it with the float network on every fourth sample,
+    which no range was measured on, and say the predicted times before and after. Samples are arrays by the names of
+    inputs, of one input or of many, or pictures; what `run` takes of them, it takes, too. A start that was stopped goes
+    on: what is done lies in OUT.parts until the end.
+
+    A checkpoint becomes its integers, X.npz, which `generate`, `compile` and the other verbs take as they take the
+    checkpoint.
     """
+    check_kind(model)
     if tokenizer is not None and calibration is None:
         raise click.UsageError(f"--tokenizer {tokenizer} is for the texts of --calibration; give both or neither")
+    if kind_of(model) in _LANGUAGE_MODELS:
+        given: dict[str, object] = {"--labels": labels, "--shape": shapes, "--mean, --std and --resize": picture}
+        given |= {"--keep": keep, "--report": page, "--inspect": inspect}
+        for option, value in given.items():
+            if value:
+                raise UnsupportedError(f"{model}: {option} is for networks, {' or '.join(FORMATS)}; drop it")
+        _language_model(model, output, calibration, tokenizer, texts, as_json)
+        return
+    if tokenizer is not None:
+        raise UnsupportedError(f"{model}: --tokenizer is for a checkpoint, .bin; drop it")
+    cfg = load_config(config)
+    if inspect:
+        _inspect(model, shapes, cfg, as_json)
+        return
+    if calibration is None:
+        raise click.UsageError(
+            "Missing option '--calibration': samples to measure ranges on; or --inspect without data"
+        )
+    kind = kind_of(model)
+    output = output or f"{Path(model).with_suffix('')}.int8{FORMATS.get(kind, kind)}"
+    inputs = {"MODEL": model, "--calibration": calibration, "--labels": labels}
+    if kind in FORMATS:
+        check_output(output, (FORMATS[kind],), inputs)
+    if page is not None:
+        check_output(page, (".html",), inputs)
+    with report.progress(f"reading {model}", 1) as advance:
+        result = quantise(
+            model,
+            calibration,
+            labels=None if labels is None else _labels(labels),
+            shapes=shapes,
+            pictures=picture,
+            keep=keep,
+            folder=f"{output}.parts",
+            tell=advance,
+        )
+        result.save(output)
+        advance(0, f"predicting times on {cfg.name}")
+        facts = _facts(result, model, output, cfg)
+    if page is not None:
+        with atomic_write(page) as temporary:
+            temporary.write_text(quantised_page(facts))
+    if as_json:
+        report.emit_json(facts)
+    else:
+        _print(facts)
+
+
+def _facts(result: Quantised, model: str, output: str, cfg: Config) -> dict[str, Any]:
+    """What is printed, as plain values. A prediction of time that fails says why: the network is there in any case."""
+    ways = [{"way": str(way), "kept": [*way.kept], **_figures(c)} for way, c in result.tried.items()]
+    facts: dict[str, Any] = {
+        "model": model,
+        "network": output,
+        "samples": result.samples,
+        "notes": [*result.notes],
+        "way": str(result.way),
+        "kept": [*result.way.kept],
+        "in_float": [*result.in_float],
+        **_figures(result.comparison),
+        "ways": ways,
+        "not_used": dict(result.refused),
+        "operators": [vars(loss) for loss in result.comparison.operators],
+    }
+    return facts | _times(result, cfg)
+
+
+def _figures(comparison: Comparison) -> dict[str, Any]:
+    names = ("snr_db", "agreement", "float_accuracy", "int8_accuracy")
+    return {name: getattr(comparison, name) for name in names}
+
+
+def _times(result: Quantised, cfg: Config) -> dict[str, Any]:
+    """Predicted times of an inference before and after, and where operators run."""
+    facts: dict[str, Any] = {"config": cfg.name, "placement": []}
+    try:
+        facts["float"] = vars(predict_float(result.float_network))
+    except TilewrightError as exc:
+        facts["float"] = {"ms": None, "on_device": None, "why": str(exc)}
+    try:
+        prediction, facts["placement"] = predict(result.network, cfg)
+        facts["int8"] = vars(prediction)
+    except TilewrightError as exc:
+        facts["int8"] = {"ms": None, "on_device": None, "why": str(exc)}
+    before, after = facts["float"]["ms"], facts["int8"]["ms"]
+    return facts | {"times_faster": before / after if before and after else None}
+
+
+def _print(facts: dict[str, Any]) -> None:
+    for text in facts["notes"]:
+        report.say(text)
+    report.table(*ways_table(facts))
+    losses = sorted(facts["operators"], key=lambda loss: -loss["lost_db"])[:_SHOWN]
+    report.table(["operator", "kind", "SNR dB", "lost dB"], [[*loss.values()] for loss in losses])
+    for method, why in facts["not_used"].items():
+        report.say(f"{method} is not used: {why}")
+    if facts["kept"]:
+        report.say(f"in float: {', '.join(facts['kept'])}")
+    if facts["in_float"]:
+        count = report.counted(len(facts["in_float"]), "operator")
+        report.say(f"in float besides, as no 8 bits hold their results: {count} of norms, softmax and the like")
+    if facts["float_accuracy"] is not None:
+        before, after = 100 * facts["float_accuracy"], 100 * facts["int8_accuracy"]
+        report.say(f"right: {before:.1f} % in float, {after:.1f} % in int8")
+    _say_times(facts)
+    report.say(
+        f"{facts['network']}: {facts['way']}, signal to noise {facts['snr_db']:.1f} dB; run it with tilewright run"
+    )
+
+
+def _say_times(facts: dict[str, Any]) -> None:
+    for name in ("float", "int8"):
+        if facts[name]["ms"] is None:
+            report.say(f"no time of the {name} network: {facts[name]['why']}")
+    if facts["times_faster"]:
+        before, after, share = facts["float"]["ms"], facts["int8"]["ms"], facts["int8"]["on_device"]
+        where = "" if share is None else f", {100 * share:.1f} % of the multiply-accumulates on the accelerator"
+        report.say(
+            f"an inference on {facts['config']}, modelled: {before:,.1f} ms in float on the host, {after:,.1f} ms in "
+            f"int8 ({facts['times_faster']:,.0f} times faster{where})"
+        )
+
+
+def _labels(path: str) -> np.ndarray:
+    """The array in a .npy file, or in a .npz file under `labels` or alone. Raises `FileError` and `InputError`."""
+    if path.endswith(".npy"):
+        read_regular(path, "an array of labels")  # raises where there is no such file
+        try:
+            return np.load(path, allow_pickle=False)
+        except (OSError, ValueError) as exc:
+            raise FileError(f"{path}: cannot be read as an array of labels ({one_line(exc)})") from None
+    arrays = read_npz(path)
+    if "labels" not in arrays and len(arrays) != 1:
+        raise InputError(f"{path}: holds {', '.join(arrays) or 'nothing'}; give one array, or name it `labels`")
+    return arrays.get("labels", next(iter(arrays.values())))
+
+
+def _inspect(model: str, shapes: dict[str, tuple[int, ...]], cfg: Config, as_json: bool) -> None:
+    """Quantise on random samples in memory, and show where each kind of operator would run."""
+    with report.progress(f"inspecting {model}"):
+        facts = _times(inspect_float(model, shapes), cfg)
+    if as_json:
+        report.emit_json(facts)
+        return
+    if facts["placement"]:
+        report.records(facts["placement"])
+    _say_times(facts)
+    report.say(f"to quantise it: tilewright quantise {model} --calibration X.npz, with samples of its inputs")
+
+
+def _language_model(
+    model: str, output: str | None, calibration: str | None, tokenizer: str | None, texts: int, as_json: bool
+) -> None:
+    if output is None:
+        raise click.UsageError("Missing option '-o' / '--output': the file of integers to write, X.npz")
     check_output(output, (".npz",), {"MODEL": model, "--tokenizer": tokenizer, "--calibration": calibration})
     checkpoint = read_checkpoint(model)
     given = _texts(checkpoint, tokenizer, calibration)

@@ -30,8 +30,8 @@ _CONTRACTS = {"double": "two roundings, as TensorFlow Lite Micro", "single": "on
 class Advance(Protocol):
     """Advances the progress display."""
 
-    def __call__(self, steps: int = 1, what: str = "") -> None:
-        """Advance by `steps`; `what`, if not empty, becomes the description."""
+    def __call__(self, steps: int = 1, what: str = "", total: int | None = None) -> None:
+        """Advance by `steps`, of `total` where that is known anew; `what`, if not empty, becomes the description."""
         ...
 
 
@@ -120,17 +120,27 @@ def opened(device: Device) -> Device:
 def progress(what: str, total: int | None = None) -> Iterator[Advance]:
     """A progress display on standard error while the block runs, if that is a terminal."""
     if not sys.stderr.isatty():
-        yield lambda steps=1, what="": None
+        yield lambda steps=1, what="", total=None: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False)]
-    columns += [BarColumn(), MofNCompleteColumn()] if total else []
+    columns += [BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()] if total else []
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as display:
         task = display.add_task(printable(what), total=total)
 
-        def advance(steps: int = 1, what: str = "") -> None:
+        def advance(steps: int = 1, what: str = "", total: int | None = None) -> None:
+            if total is not None:
+                display.update(task, total=total)
             if what:
                 display.update(task, description=printable(what))
             display.advance(task, steps)

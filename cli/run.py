@@ -6,19 +6,19 @@ import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from functools import partial
 from typing import Any
 
 import click
 import numpy as np
 
-from ..compiler.frontend.source import counted_arrays
+from ..apps.quantise.samples import Input, Pictures, Samples, check_data, read_samples
+from ..compiler.frontend.source import counted_arrays, kind_of
 from ..compiler.graph import Graph, reference
 from ..compiler.graph.reference import Saturation, compare, initial_state
 from ..compiler.target.variants import apart, of_images, of_one, together
 from ..hw.config import Config, load_config
 from ..hw.errors import InputError, UnsupportedError
-from ..hw.foreign import read_npz
 from ..runtime.executable import Executable, Tensor
 from ..runtime.files import atomic_write
 from ..runtime.loader import StepReport
@@ -36,6 +36,8 @@ from .options import (
     input_type_option,
     json_option,
     mapping_option,
+    picture_options,
+    shape_option,
     target_option,
     tiles_option,
     where_options,
@@ -52,18 +54,22 @@ from .programs import (
     read_graph,
     read_target,
 )
+from .remedy import remedy, say_remedy
 
 SHOWN_LABELS = 20
 
 
 HELP = f"""Run MODEL, a .tw program or what `compile` takes, once per input of X.npz.
 
-X.npz holds `inputs` of shape (N, 1, ...), or one array per input tensor under the tensor's name, with or without the
-leading N. With --batch, a run takes several of them at once; the last one fills up the last run. A network with state,
-as streaming ones have, keeps it from one input to the next, in their order. If X.npz also holds `outputs`, or arrays
-under the names of output tensors, or `labels`, the results are compared with them.
-Arrays may also be `input_0`, `input_1`, ... (or `arr_0`, ..., as numpy.savez names them) and `output_0`, ..., in the
-order of the network's tensors; or as many as the network has inputs, under any other names.
+X.npz holds `inputs`, or one array per input tensor under the tensor's name, or `input_0`, `input_1`, ... (or `arr_0`,
+..., as numpy.savez names them) in the order of the network's tensors, or as many arrays as the network has inputs,
+under any other names. For an input of shape (1, C, H, W) an array is one sample of that shape, or several, (N, 1, C, H,
+W) or (N, C, H, W). X.npy is the array of a single input. DIR holds pictures, read in the order of their names as (pixel
+/ 255 - mean) / std. A line says how data were read where that is not obvious.
+
+With --batch, a run takes several samples at once; the last one fills up the last run. A network with state, as
+streaming ones have, keeps it from one input to the next, in their order. If X.npz also holds `outputs`, or arrays
+under the names of output tensors, or `output_0`, ..., or `labels`, the results are compared with them.
 Y.npz gets `outputs`, or one array per output tensor if there are several.
 
 {MODEL_HELP}"""
@@ -71,11 +77,14 @@ Y.npz gets `outputs`, or one array per output tensor if there are several.
 
 @click.command(help=HELP)
 @click.argument("model")
-@click.option("--inputs", required=True, metavar="X.npz", help="The inputs.")
+@click.option("--inputs", required=True, metavar="X.npz|X.npy|DIR", help="The inputs: arrays, or pictures.")
+@picture_options
 @click.option("-o", "--output", metavar="Y.npz", help="The file to write the outputs to.")
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
-@choice_options(contract_option, tiles_option, mapping_option, target_option, batch_option, input_type_option)
+@choice_options(
+    contract_option, tiles_option, mapping_option, target_option, batch_option, input_type_option, shape_option
+)
 @click.option("--reset", is_flag=True, help="Start from the initial state with every input, not with the first alone.")
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
 @click.option("--trace", metavar="FILE", help="Write a timeline of the last input's run for ui.perfetto.dev, .json.")
@@ -89,6 +98,7 @@ def command(
     where: Where,
     config: str | None,
     choices: Choices,
+    picture: Pictures | None,
     reset: bool,
     check: bool,
     trace: str | None,
@@ -105,13 +115,17 @@ def command(
         if path:
             check_output(path, (suffix,), sources)
     profile = Profile(profiles, where.name, sources)
-    read_npz(inputs, needed=lambda name, shape: False)  # what is no file of arrays is refused before the work
+    check_data(inputs)  # before the work
     with report.progress(f"preparing {model}"):
+        choices = _with_sizes(model, choices, inputs, picture)
         executable = open_program(model, config, replace(choices, dram=where.dram))
     batch = choices.batch
     one = of_one(executable, batch)
-    arrays = arrays_for(one, inputs)
-    samples, stacked = split(one, arrays, inputs)
+    data = samples_for(one, inputs, picture)
+    if choices.shapes:
+        sizes = ", ".join(f"{t.name!r} ({', '.join(map(str, t.shape))})" for t in one.entries[0])
+        data.notes.insert(0, f"compiled for inputs of shape {sizes}")
+    samples, arrays, stacked = [*data], data.file, not data.single
     if model.endswith(".onnx"):
         _check_int8(one, samples[0], inputs)
     expected = _expected(one, arrays, len(samples) if stacked else None, inputs)
@@ -122,9 +136,10 @@ def command(
     if output:
         write_npz(output, outputs)
     about = {"program": model, "config": executable.cfg.name, "device": where.name}
-    about |= {"contract": executable.contract, "inputs": len(samples), "batch": batch}
+    about |= {"contract": executable.contract, "inputs": len(samples), "batch": batch, "notes": data.notes}
     result: dict[str, Any] = about | _compare(compared, expected, arrays, stacked)
     result |= {"seconds": seconds, "output": output, "float32_on_host": float_steps(executable)}
+    result |= {"remedy": remedy(model, executable)}
     if check:
         result["check"] = check_run(model, executable.cfg, choices, where, samples, results, reset)
     rows = run_rows(executable, runs, where.clock_hz)
@@ -139,6 +154,16 @@ def command(
     else:
         _print(rows, result, runs if counters else None, profile)
     return int(check and not (result["check"]["equal"] and result.get("values_equal") == result.get("values")))
+
+
+def _with_sizes(model: str, choices: Choices, path: str, picture: Pictures | None) -> Choices:
+    """The choices, with the sizes of the data at `path` for inputs of an ONNX network whose sizes are open."""
+    if not is_network(model) or kind_of(model) != ".onnx":
+        return choices
+    from ..apps.quantise.onnx_network import sizes_of
+
+    read = partial(read_samples, path, picture=picture)
+    return replace(choices, shapes=sizes_of(model, choices.shapes or {}, read))
 
 
 def _per_input(rows: Sequence[Mapping[str, Any]], runs: int, inputs: int, batch: int) -> dict[str, Any]:
@@ -178,31 +203,26 @@ def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def arrays_for(executable: Executable, path: str) -> dict[str, np.ndarray]:
-    """Arrays of the file `path` that have the size of an input or output, and `labels`; others are not unpacked.
+def samples_for(executable: Executable, path: str, picture: Pictures | None = None) -> Samples:
+    """The samples in the file or folder `path` for a program; arrays of the size of its outputs are in `file`.
 
-    Raises as `read_npz`.
+    Raises as `read_samples`.
     """
-    shapes = {t.shape for t in (*(t for entry in executable.entries for t in entry), *executable.outputs)}
-    return read_npz(path, needed=lambda name, shape: name == "labels" or bool(shapes & {shape, shape[1:]}))
+    entries = [_inputs_of(entry) for entry in executable.entries]
+    return read_samples(path, entries, picture, {t.name: t.shape for t in executable.outputs})
 
 
-def by_position(arrays: Mapping[str, np.ndarray], names: Sequence[str], kind: str) -> Mapping[str, np.ndarray]:
-    """The arrays, under the names of tensors where the file counts these, as `counted_arrays` says."""
+def _inputs_of(tensors: Sequence[Tensor]) -> list[Input]:
+    """Tensors as the inputs that samples are read for."""
+    return [Input(t.name, t.shape, np.dtype(t.dtype)) for t in tensors]
+
+
+def _by_position(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> Mapping[str, np.ndarray]:
+    """The arrays, under the names of outputs where the file counts these, as `counted_arrays` says."""
     if any(name in arrays for name in names):
         return arrays
-    counted = counted_arrays(arrays, len(names), kind)
+    counted = counted_arrays(arrays, len(names), "output")
     return {**arrays, **{name: arrays[key] for name, key in zip(names, counted)}} if counted else arrays
-
-
-def _exact(tensor: Tensor, array: np.ndarray) -> np.ndarray:
-    """The array, real numbers as float32 for a tensor of these, else as int64, where that changes no value."""
-    dtype = "float32" if tensor.dtype == "float32" else "int64"
-    if array.dtype.kind != "f":
-        return array
-    with np.errstate(invalid="ignore"):  # numbers that are none
-        converted = array.astype(dtype)
-    return converted if np.array_equal(converted, array) else array
 
 
 def _check_int8(executable: Executable, sample: Mapping[str, np.ndarray], path: str) -> None:
@@ -213,51 +233,6 @@ def _check_int8(executable: Executable, sample: Mapping[str, np.ndarray], path: 
             needed = "uint8" if 0 <= low and high < 256 else "int32"
             given = f"{path}: input {t.name!r} is int8, and values are {low}..{high}"
             raise InputError(f"{given}; for a file of Deeploy's say --input-type {t.name}={needed}")
-
-
-def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:
-    """(inputs by tensor name, one dict per run; whether the arrays had a leading N).
-
-    Where no array has a name with a meaning, and they fit the inputs in their order, they are the inputs. Raises
-    `InputError` as `split_for`, and where the arrays are not those of one entry.
-    """
-    entries, first = executable.entries, [t.name for t in executable.entries[0]]
-    meant = {"inputs", "labels", "outputs", *(t.name for t in (*chain(*entries), *executable.outputs))}
-    fitting = [t.name for t, array in zip(entries[0], arrays.values()) if t.shape in (array.shape, array.shape[1:])]
-    if len(entries) == 1 and len(fitting) == len(first) == len(arrays) and meant.isdisjoint(arrays):
-        arrays = dict(zip(first, arrays.values()))
-    held = [entry for entry in entries if all(t.name in arrays for t in entry)]
-    if len(entries) > 1 and len(held) != 1 and by_position(arrays, first, "input") is arrays:
-        wanted = "; or ".join(", ".join(f"`{t.name}`" for t in entry) for entry in entries)
-        raise InputError(f"{path}: holds {', '.join(arrays) or 'nothing'}, expected one of {wanted}")
-    return split_for((held or entries)[0], arrays, path)
-
-
-def split_for(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:
-    """Split the arrays of one entry's inputs `tensors` into samples, with the errors of `split`."""
-    names = [t.name for t in tensors]
-    arrays = by_position(arrays, names, "input")
-    if "inputs" in arrays and len(tensors) == 1 and "inputs" not in names:
-        given = {names[0]: arrays["inputs"]}
-    else:
-        missing = [name for name in names if name not in arrays]
-        if missing:
-            wanted = " or ".join(["`inputs`"] * (len(tensors) == 1) + [", ".join(f"`{name}`" for name in names)])
-            raise InputError(f"{path}: holds {', '.join(arrays) or 'nothing'}, expected {wanted}")
-        given = {name: arrays[name] for name in names}
-    given = {t.name: _exact(t, given[t.name]) for t in tensors}
-    single = all(given[t.name].shape == t.shape for t in tensors)
-    if single:
-        return [given], False
-    if misfits := [t for t in tensors if given[t.name].shape[1:] != t.shape]:
-        t = next((t for t in misfits if given[t.name].shape != t.shape), misfits[0])  # no sample, and not N of them
-        expected = ", ".join(["N", *map(str, t.shape)])
-        raise InputError(f"{path}: input {t.name!r} has shape {given[t.name].shape}, expected ({expected})")
-    counts = {given[t.name].shape[0] for t in tensors}
-    if len(counts) > 1 or 0 in counts:
-        held = ", ".join(map(str, sorted(counts)))
-        raise InputError(f"{path}: inputs hold {held} samples; they need equal numbers, at least 1")
-    return [{name: array[k] for name, array in given.items()} for k in range(counts.pop())], True
 
 
 def _collect(executable: Executable, results: list[dict], stacked: bool) -> dict[str, np.ndarray]:
@@ -274,7 +249,7 @@ def _expected(
     Raises `InputError` where a shape is not that of the results, or `outputs` stands for several.
     """
     tensors, inputs = {t.name: t for t in executable.outputs}, {t.name for t in executable.inputs}
-    arrays = by_position(arrays, list(tensors), "output")
+    arrays = _by_position(arrays, list(tensors))
     found = {name: arrays[name] for name in tensors if name in arrays and name not in inputs}
     if "outputs" in arrays and "outputs" not in {*tensors, *inputs}:
         if len(tensors) > 1:
@@ -328,10 +303,13 @@ def _print(rows: Sequence[dict], result: dict, counted: list[list[StepReport]] |
         report.table(["counter", "value"], [list(row.values()) for row in counter_rows(counted)])
     profile.say(result)
     _print_summary(result)
+    say_remedy(result["remedy"])
 
 
 def _print_summary(result: dict) -> None:
     n = result["inputs"]
+    for note in result["notes"]:
+        report.say(note)
     report.say_contract(result["contract"])
     say_float_steps(result["float32_on_host"])
     if "labels" in result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import click
 
 from ..apps.explore import cluster
 from ..compiler.cost import on_memory
+from ..compiler.frontend.source import check_kind
 from ..compiler.jobs import Outcome, Store, content_key
 from ..hw.config import Config, load_config
 from ..hw.errors import InputError, UnsupportedError
@@ -22,8 +23,18 @@ from ..runtime.registry import describe_devices, is_server
 from ..sim.dram import load_dram
 from ..sim.timing import check_memory
 from . import report
-from .options import config_option, contract_option, device_options, dram_option, json_option, scheduler_option
-from .programs import NETWORKS, is_network, python_value
+from .options import (
+    Choices,
+    config_option,
+    contract_option,
+    device_options,
+    dram_option,
+    json_option,
+    scheduler_option,
+    shape_option,
+)
+from .programs import NETWORKS, compile_source, is_network, python_value
+from .remedy import remedy
 
 if TYPE_CHECKING:
     from ..compiler.tune.tasks import Line, Measurer
@@ -43,6 +54,7 @@ _ON = f"What counts cycles: {describe_devices()}, or a server, NAME:PORT. `model
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random proposals.")
 @config_option()
 @contract_option
+@shape_option
 @json_option
 def command(
     model: str,
@@ -55,6 +67,7 @@ def command(
     seed: int,
     config: str,
     contract: str | None,
+    shapes: dict[str, tuple[int, ...]],
     as_json: bool,
 ) -> None:
     """Find faster tiles for the layers of MODEL, a quantised network, by building and timing programs.
@@ -81,7 +94,7 @@ def command(
     with ExitStack() as stack:
         store = stack.enter_context(Store(db))
         workers = stack.enter_context(cluster.workers(jobs, scheduler))
-        tuning = _Tuning(model, cfg, contract, Measurer(device, memory), trials, seed, store, workers)
+        tuning = _Tuning(model, cfg, contract, shapes, Measurer(device, memory), trials, seed, store, workers)
         found = tuning.network() if is_network(model) else tuning.schedule()
     found |= {"database": db, "config": cfg.name, "fingerprint": f"{cfg.fingerprint:016x}", "device": device}
     found |= {"jobs": jobs, "seconds": time.perf_counter() - start}
@@ -134,6 +147,8 @@ def python_pair(source: str, cfg: Config) -> tuple[Any, Callable]:
     """The function and what schedules it, of `source`, FILE.py:NAME. Raises `InputError` for anything else."""
     value = python_value(source, cfg)
     if value is None:
+        if not source.endswith(".py"):
+            check_kind(source)
         raise UnsupportedError(f"{source}: must be a network, {', '.join(NETWORKS)}, or FILE.py:NAME")
     if not (isinstance(value, tuple) and len(value) == 2 and callable(value[1])):
         raise InputError(f"{source}: is {type(value).__name__}; tune takes a pair (PrimFunc, function that schedules)")
@@ -147,6 +162,7 @@ class _Tuning:
     model: str
     cfg: Config
     contract: str | None
+    shapes: Mapping[str, tuple[int, ...]]
     measurer: Measurer
     trials: int
     seed: int
@@ -159,7 +175,7 @@ class _Tuning:
         from ..compiler.tune.tasks import measure, tile_line
 
         with report.progress(f"reading {self.model}"):
-            network = Network.of(self.model, self.cfg, self.contract, self.measurer.dram)
+            network = Network.of(self.model, self.cfg, self.contract, self.measurer.dram, self.shapes)
             tasks = network.tasks()
             with on_memory(self.measurer.dram, self.cfg):
                 lines = [tile_line(task, self.measurer, self.seed) for task in tasks]
@@ -170,6 +186,7 @@ class _Tuning:
         gains = [
             row["times"] * (row["cycles before"] - row["best"]) for row in rows if row["cycles before"] is not None
         ]
+        choices = Choices(contract=self.contract, shapes=self.shapes)
         whole = {"before": choice.before, "after": choice.after, "layers_with_tiles": len(choice.tiles)}
         return {
             "model": self.model,
@@ -177,6 +194,7 @@ class _Tuning:
             "gain_of_layers": sum(gains),
             "network": whole,
             "contract": network.contract,
+            "remedy": None if tasks else remedy(self.model, compile_source(self.model, self.cfg, choices)),
         } | counts
 
     def schedule(self) -> dict[str, Any]:
@@ -239,6 +257,9 @@ def _print(found: dict[str, Any]) -> None:
             f"network: {whole['before']:,} cycles without, {whole['after']:,} with tiles of "
             f"{report.counted(whole['layers_with_tiles'], 'layer')}: {gain} gained in the timing model"
         )
+        if found["remedy"] is not None:
+            report.say(found["remedy"])
+            return
         report.say(f"use them: tilewright compile {found['model']} --tiles {found['database']} -o X.tw")
     elif found["decisions"] is not None:
         report.say(f"decisions of the fastest: {found['decisions']}")

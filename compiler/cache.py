@@ -24,7 +24,7 @@ from ..runtime.executable import Executable
 from ..runtime.files import atomic_write, cache_folder, sources_digest
 from .cost import memory_facts
 
-_LIBRARIES = ("apache-tvm", "onnx", "numpy", "ai-edge-litert", "torch")
+_LIBRARIES = ("apache-tvm", "onnx", "numpy", "ai-edge-litert", "torch", "onnxscript")
 _SOURCES = ("apps", "compiler", "hw", "runtime", "sim")  # top folders whose sources determine programs and figures
 _MOST_BYTES = 1 << 26  # of figures
 _MOST_FILES = 64  # programs; the least recently used are removed

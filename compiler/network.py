@@ -20,7 +20,7 @@ from . import graph as g
 from .accelerator.layerwise import LayerAccelerator
 from .accelerator.module import Accelerator
 from .frontend import import_model
-from .frontend.source import check_kind, read_source
+from .frontend.source import read_source
 from .kernels import language, table
 from .kernels.table import Alternative, also
 from .limits import runs_whole_networks
@@ -47,6 +47,7 @@ def compile_model(
     batch: int = 1,
     target: Target | None = None,
     input_types: Mapping[str, str] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Executable:
     """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
@@ -55,15 +56,15 @@ def compile_model(
     faster with them. `mapping` assigns output channels to compute units (compiler/mapping.py). `dram` is the memory
     that the program will run on (sim/dram.py; by default `zynq_hp`): it changes the choice of tiles, not the results.
     The program takes `batch` inputs at once, concatenated in the first dimension of its tensors (target/variants.py).
-    `input_types` are those of inputs, by name, where the file does not say them, as in Deeploy's dialect. `target` as
-    in `compile_graph`; without it a disk cache (compiler/cache.py) keeps the executables.
+    `input_types` are those of inputs, by name, where the file does not say them, as in Deeploy's dialect, `shapes`
+    those of inputs whose sizes it leaves open. `target` as in `compile_graph`; without it a disk cache
+    (compiler/cache.py) keeps the executables.
 
     Raises `ConfigError` for an unknown memory, and the errors of `read_source`, `import_model`, `of_images` and
     `compile_graph`.
     """
-    check_kind(path)
     mapping = None if mapping is None else ChannelMapping.of(mapping)
-    cfg, source = load_config(config), read_source(path, input_types)
+    cfg, source = load_config(config), read_source(path, input_types, shapes)
     check_buildable(cfg)
     memory, contract = None if dram is None else load_dram(dram), contract or source.contract
     with cost.on_memory(memory, cfg):

@@ -24,7 +24,7 @@ from ..sim.dram import Dram
 from . import cost
 from .cache import sources
 from .frontend import import_model
-from .frontend.source import check_kind, read_source
+from .frontend.source import read_source
 from .graph import Graph
 from .jobs import Outcome, Store, content_key, run
 from .network import Compiled, compile_for, compile_graph, faster, launch_cycles
@@ -41,20 +41,31 @@ _ALMOST = 1.02  # times the cycles of the first tile: slower tiles are not tried
 
 @dataclass(frozen=True)
 class Network:
-    """A network's file, its digest, and how it is compiled; `dram` is its memory, by default `ZYNQ_HP`."""
+    """A network's file, its digest, and how it is compiled; `dram` is its memory, by default `ZYNQ_HP`.
+
+    `shapes` are those of inputs of open sizes.
+    """
 
     path: Path
     cfg: Config
     contract: str
     digest: bytes
     dram: Dram | None = None
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @classmethod
-    def of(cls, path: str | Path, cfg: Config, contract: str | None = None, dram: Dram | None = None) -> Network:
-        """The network at `path`. Raises `FileError` and `UnsupportedError`."""
-        check_kind(path)
-        source = read_source(path)
-        return cls(Path(path), cfg, contract or source.contract, source.digest, dram)
+    def of(
+        cls,
+        path: str | Path,
+        cfg: Config,
+        contract: str | None = None,
+        dram: Dram | None = None,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> Network:
+        """The network at `path`, inputs of open sizes with `shapes` by name. Raises as `read_source`."""
+        source = read_source(path, shapes=shapes)
+        given = tuple((shapes or {}).items())
+        return cls(Path(path), cfg, contract or source.contract, source.digest, dram, given)
 
     @property
     def key(self) -> str:
@@ -70,7 +81,7 @@ class Network:
 
 @lru_cache(maxsize=4)
 def _graph(network: Network) -> Graph:
-    return import_model(read_source(network.path), network.contract)
+    return import_model(read_source(network.path, shapes=dict(network.shapes)), network.contract)
 
 
 def tasks_of(compiled: Compiled, cfg: Config) -> list[Task]:

@@ -73,7 +73,6 @@ __all__ = [
     "sym",
     "te",
     "tirx",
-    "torch_frontend",
     "tuning",
     "wildcard",
     "without_intrinsics_of_others",
@@ -104,18 +103,6 @@ def tuning() -> SimpleNamespace:
     from tvm.target import Target
 
     return SimpleNamespace(meta_schedule=meta_schedule, derived_object=derived_object, Target=Target)
-
-
-def torch_frontend() -> SimpleNamespace:
-    """Importer of PyTorch's programs, and the Relax operators that complete it; imports torch, which takes seconds.
-
-    Fields: from_exported_program, quantize, dequantize, const.
-    """
-    from tvm import relax
-    from tvm.relax.frontend.torch import from_exported_program
-
-    operators = {"quantize": relax.op.quantize, "dequantize": relax.op.dequantize, "const": relax.const}
-    return SimpleNamespace(from_exported_program=from_exported_program, **operators)
 
 
 def check_versions(tvm_version: str, ffi_version: str) -> None:

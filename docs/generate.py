@@ -25,6 +25,7 @@ from tilewright.cli import config
 from tilewright.cli.app import VERBS, command, exit_codes
 from tilewright.hw import fields, isa, metrics, regs, stages, vta_config
 from tilewright.hw.config import PRESETS, Config
+from tilewright.runtime import formats
 from tilewright.sim import dram, spec
 
 FOLDER = Path(__file__).parent
@@ -206,6 +207,14 @@ def network_operators() -> str:
     return markdown(["file", "operators"], [[kind, ", ".join(sorted(names))] for kind, names in rows.items()])
 
 
+def other_formats() -> str:
+    """Formats that are recognised, and what to do with a file of one."""
+    return markdown(
+        ["file", "what to do"],
+        [[kind.name, kind.remedy.replace("{path}", "FILE")] for kind in formats.FORMATS if kind.remedy],
+    )
+
+
 def memory_presets() -> str:
     """The presets of `--dram`."""
     fields = [f.name for f in dataclasses.fields(dram.Dram) if f.name not in ("name", "seed")]
@@ -230,6 +239,7 @@ def metric_table() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "metrics": metric_table,
     "network-operators": network_operators,
+    "other-formats": other_formats,
     "stages": lambda: stages.table(EXTENDED),
     "board": board.table,
     "instructions": instructions,

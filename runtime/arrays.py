@@ -10,5 +10,4 @@ from numpy.typing import NDArray
 Array = NDArray[Any]  # elements of any type
 Bytes = NDArray[np.uint8]  # the contents of memory
 Ints = NDArray[np.int64]  # indices, offsets, counts
-Micros = NDArray[np.uint32]  # micro-op words
 Words = NDArray[np.uint64]  # instructions, (n, 2)

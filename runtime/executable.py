@@ -14,6 +14,7 @@ from . import manifest
 from .contents import Contents
 from .device import Device, Stats
 from .files import atomic_write
+from .formats import PROGRAM, check_format
 from .loader import Input, Inputs, Outputs, run
 from .schema import is_a
 from .steps import HostStep as HostStep
@@ -106,6 +107,7 @@ class Executable(Contents):
         Raises `FileError` where it is missing, damaged, too large or not a `.tw` file, `AccessError` where a launch
         leaves its buffers, `CertificateError` where a certificate belongs to another launch.
         """
+        check_format(path, "a compiled program, .tw (tilewright compile)", PROGRAM)
         return Executable.from_bytes(read_regular(path, "a .tw file", most), str(path), most=most)
 
     @staticmethod

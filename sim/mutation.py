@@ -145,9 +145,6 @@ class Defined:
         return repr((held, uops)).encode()
 
 
-Machine = type[Fast] | type[Defined]
-
-
 class Preferring:
     """A choice under which the instructions of the queues that come first in `queues` go first, in every case."""
 

@@ -20,6 +20,7 @@ from ..hw.foreign import parse_json, read_npz
 from ..hw.isa import INSN_BYTES, MICRO_OPS, Isa, instruction
 from ..runtime.buffer import Buffer
 from ..runtime.device import Stats, open_device
+from ..runtime.formats import ARRAYS, check_format
 from ..runtime.launch import UOP_BUFFER, Launch
 
 
@@ -201,6 +202,7 @@ def _uops_differ(case: Case, words: np.ndarray, uop: np.ndarray) -> str:
 
 
 def _arrays(path: str | Path) -> dict[str, np.ndarray]:
+    check_format(path, "a recorded case, .npz", ARRAYS)
     arrays = read_npz(path)
     missing = [key for key in ("dram_in", "dram_out", "meta") if key not in arrays]
     if missing:

@@ -56,14 +56,14 @@ def test_files_that_modules_name_exist():
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
     "hw": 9_370,
-    "runtime": 11_180,
-    "compiler": 28_950,
+    "runtime": 11_300,
+    "compiler": 29_100,
     "sim": 8_650,
     "boards": 3_820,
-    "cli": 8_680,
-    "apps": 5_140,
-    "tools": 3_410,
-    "tests": 61_020,
+    "cli": 9_020,
+    "apps": 7_150,
+    "tools": 3_670,
+    "tests": 61_720,
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...compiler.cache import figures_file, read_json, write_json
 from ...compiler.cost import bandwidths
-from ...compiler.frontend.source import Source, check_kind, contract_of, read_source
+from ...compiler.frontend.source import Source, contract_of, read_source
 from ...hw.circuit import check_buildable
 from ...hw.config import Config
 from ...hw.errors import FileError, TilewrightError
@@ -166,7 +166,6 @@ def estimate(config: Config, dram: Dram, mhz: int, network: str | None = None) -
 
 def _kept_figures(network: str, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
     """The result of `network_figures`, which is kept in the cache."""
-    check_kind(network)
     source = read_source(network)
     file = figures_file(source.digest, config, {"dram": asdict(dram), "mhz": mhz})
     figures = read_json(file)

@@ -40,6 +40,8 @@ from ..options import (
     input_type_option,
     json_option,
     mapping_option,
+    picture_options,
+    shape_option,
     target_option,
 )
 from ..profile import declared, launches_of, profile
@@ -53,13 +55,15 @@ from ..programs import (
     read_graph,
     read_target,
 )
-from ..run import arrays_for, check_run, split
+from ..remedy import remedy, say_remedy
+from ..run import check_run, samples_for
 from . import difference, measured
 from .page import page
 from .timeline import Collected
 
 if TYPE_CHECKING:
-    from ...compiler.network import Compiled
+    from ...apps.quantise.samples import Pictures
+from ...compiler.network import Compiled
 
 _SEED = 0  # of random inputs
 _SMALL = 10_000_000  # multiply-accumulates and element operations that the definition executes in seconds
@@ -77,8 +81,11 @@ the differences from an earlier report, what --json printed then. Every number i
 @click.option("-o", "--output", "path", metavar="X.html", help="The page to write.")
 @device_option("timing")
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
-@choice_options(contract_option, mapping_option, target_option, dram_option, input_type_option)
-@click.option("--inputs", metavar="X.npz", help="Take the first inputs of this file, as of `run`, not random ones.")
+@choice_options(contract_option, mapping_option, target_option, dram_option, input_type_option, shape_option)
+@picture_options
+@click.option(
+    "--inputs", metavar="X.npz|X.npy|DIR", help="Take the first inputs of this file, as of `run`, not random ones."
+)
 @click.option("--compare", metavar="A.json", help="Show the differences from this earlier report.")
 @json_option
 def command(
@@ -87,6 +94,7 @@ def command(
     device: str,
     config: str | None,
     choices: Choices,
+    picture: Pictures | None,
     inputs: str | None,
     compare: str | None,
     as_json: bool,
@@ -99,7 +107,7 @@ def command(
         check_output(path, (".html",), sources)
         need("the page of a report", "report", "bokeh")
     with output.progress(f"reporting on {model}"):
-        found = _report(model, config, device, inputs, compare, choices)
+        found = _report(model, config, device, inputs, compare, choices, picture)
         if path is not None:
             found.save(path)
     if as_json:
@@ -107,6 +115,7 @@ def command(
     else:
         output.say(f"{found!r}\n{found.data['exactness']['text']}\npage written to {path}")
         output.say_contract(found.data["contract"])
+        say_remedy(found.data["placement"]["remedy"])
     return int(found.data["exactness"]["equal"] is False)
 
 
@@ -168,12 +177,13 @@ def _report(
     inputs: str | Path | None,
     compare: str | Path | None,
     choices: Choices,
+    picture: Pictures | None = None,
 ) -> Report:
     where = Where(on, dram=choices.dram)
     where.check()
     before = None if compare is None else difference.read(compare)
     opened = _open(model, config, choices)
-    run = _run(opened, where, None if inputs is None else str(inputs))
+    run = _run(opened, where, None if inputs is None else str(inputs), picture)
     data = _document(opened, run)
     if before is not None:
         data["difference"] = difference.between(before, data, str(compare))
@@ -203,13 +213,12 @@ def _open(model: str | Path | Executable, config: str | Config | None, choices: 
     return _Opened(source, compiled.executable, compiled, replace(choices, contract=compiled.executable.contract))
 
 
-def _run(opened: _Opened, where: Where, path: str | None) -> _Run:
+def _run(opened: _Opened, where: Where, path: str | None, picture: Pictures | None) -> _Run:
     """One run with the first inputs of the file at `path`, or with random ones."""
     if path is None:
         inputs, given = random_inputs(opened.executable), f"random inputs, seed {_SEED}"
     else:
-        arrays, given = arrays_for(opened.executable, path), f"the first inputs of {Path(path).name}"
-        inputs = split(opened.executable, arrays, path)[0][0]
+        inputs, given = samples_for(opened.executable, path, picture)[0], f"the first inputs of {Path(path).name}"
     with where.open(opened.executable) as loaded:
         outputs = loaded.run(inputs)
         return _Run(where, inputs, given, outputs, loaded.reports)
@@ -262,7 +271,8 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
         "clock_mhz": clock / 1e6,
         "inputs": run.given,
         "summary": measured.summary(executable, run.reports, rows, device, dram, clock, opened.compiled, counted),
-        "placement": measured.placement(opened.compiled, executable, rows),
+        "placement": measured.placement(opened.compiled, executable, rows)
+        | {"remedy": remedy(opened.source, executable)},
         "operators": rows,
         "float32_on_host": float_steps(executable),
         "launches": launches,

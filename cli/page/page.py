@@ -69,22 +69,38 @@ def page(data: dict[str, Any]) -> str:
         ("slow", "What makes it slow", _warnings(data)),
         ("timeline", "Timeline", _timeline(data, places)),
         ("memory", "Memory", _memory(data, places)),
-        ("roofline", "Limits of the machine", _note(_LIMITS) + places["roofline"] if "roofline" in places else ""),
+        ("roofline", "Limits of the machine", note(_LIMITS) + places["roofline"] if "roofline" in places else ""),
         ("exactness", "Exactness", _exactness(data)),
         ("metrics", "Metrics", _metrics(data)),
         ("configuration", "Configuration", _configuration(data)),
     ]
-    sections = [section for section in sections if section[2]]
     title = f"{data['program']} on {data['config']['name']}"
+    return document(title, _ran(data), _tiles(data), sections, data, resources.render_js(), script)
+
+
+def document(
+    title: str,
+    subtitle: str,
+    figures: str,
+    sections: Iterable[tuple[str, str, str]],
+    data: dict[str, Any],
+    head: str = "",
+    end: str = "",
+) -> str:
+    """An HTML document: `figures`, then the sections (key, heading, HTML) that are not empty, with `data` inside.
+
+    `head` and `end` are HTML, as scripts.
+    """
+    sections = [section for section in sections if section[2]]
     links = "".join(f'<a href="#{key}">{_text(name)}</a>' for key, name, _ in sections)
     body = "".join(f'<section id="{key}"><h2>{_text(name)}</h2>{text}</section>' for key, name, text in sections)
     inside = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>'
         f'<link rel="icon" href="data:,">'  # or a browser asks the server for one
-        f"<style>{_STYLE}</style>{resources.render_js()}</head><body><h1>{_text(title)}</h1>"
-        f"<p class=note>{_text(_ran(data))}</p>{_tiles(data)}<nav>{links}</nav>{body}"
-        f'<script type="application/json" id="report">{inside}</script>{script}</body></html>'
+        f"<style>{_STYLE}</style>{head}</head><body><h1>{_text(title)}</h1>"
+        f"<p class=note>{_text(subtitle)}</p>{figures}<nav>{links}</nav>{body}"
+        f'<script type="application/json" id="report">{inside}</script>{end}</body></html>'
     )
 
 
@@ -127,7 +143,7 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def html_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A table whose numbers are aligned right; cells are escaped."""
     head = "".join(f"<th>{_text(name)}</th>" for name in header)
     lines = []
@@ -138,7 +154,8 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return f"<div class=wide><table class=plain><tr>{head}</tr>{''.join(lines)}</table></div>"
 
 
-def _note(text: str) -> str:
+def note(text: str) -> str:
+    """A paragraph in small letters; `text` is escaped."""
     return f"<p class=note>{_text(text)}</p>"
 
 
@@ -160,19 +177,23 @@ def _tiles(data: dict[str, Any]) -> str:
             unit = "" if one["unit"] == key else one["unit"]
             found.append((one["name"], f"{shown(one['value'])} {unit}", one["source"]))
     equal = {True: "yes", False: "NO", None: "not compared"}[data["exactness"]["equal"]]
-    found.append(("Results exact", equal, data["exactness"].get("reference") or ""))
-    tiles = (
+    return tiles([*found, ("Results exact", equal, data["exactness"].get("reference") or "")])
+
+
+def tiles(figures: Iterable[tuple[str, str, str]]) -> str:
+    """Figures side by side: what each is, its value, and where it comes from."""
+    cells = (
         f"<div class=tile><small>{_text(a)}</small><b>{_text(b)}</b><small>{_text(c)}</small></div>"
-        for a, b, c in found
+        for a, b, c in figures
     )
-    return f"<div class=tiles>{''.join(tiles)}</div>"
+    return f"<div class=tiles>{''.join(cells)}</div>"
 
 
 def _summary(data: dict[str, Any]) -> str:
     rows = [(one["name"], one["value"], one["unit"], one["source"]) for one in data["summary"]]
-    text = _table(("figure", "value", "unit", "where the number comes from"), rows)
+    text = html_table(("figure", "value", "unit", "where the number comes from"), rows)
     if not data["source_of_cycles"]:
-        text = _note(f"Device {data['device']} counts no cycles; --on timing or rtl does.") + text
+        text = note(f"Device {data['device']} counts no cycles; --on timing or rtl does.") + text
     return text
 
 
@@ -180,9 +201,10 @@ def _placement(placement: dict[str, Any]) -> str:
     rows = placement["rows"]
     if not rows:
         return ""
-    table = _table([_HEADINGS.get(name) or name for name in rows[0]], [list(row.values()) for row in rows])
+    table = html_table([_HEADINGS.get(name) or name for name in rows[0]], [list(row.values()) for row in rows])
     count = "1 operator" if len(rows) == 1 else f"{len(rows):,} operators"
-    return f"{_note(placement['why'])}<details open><summary>{count}</summary>{table}</details>"
+    advice = note(placement["remedy"]) if placement.get("remedy") else ""  # reports of earlier versions have none
+    return f"{note(placement['why'])}{advice}<details open><summary>{count}</summary>{table}</details>"
 
 
 def _operators(data: dict[str, Any], places: dict[str, str]) -> str:
@@ -195,22 +217,22 @@ def _operators(data: dict[str, Any], places: dict[str, str]) -> str:
     text.append("MACs: multiply-accumulates. us: microseconds.")
     if floats := data["float32_on_host"]:
         text.append(f"In float32 on the host: {', '.join(floats)}.")
-    return _note(" ".join(text)) + places["operators"]
+    return note(" ".join(text)) + places["operators"]
 
 
 def _warnings(data: dict[str, Any]) -> str:
     found = [(w["operator"], w["cycles"], w["text"]) for one in data["launches"] for w in one["warnings"]]
     if found:
-        return _table(("operator / statement", "cycles it may save", "what happens, and what to do"), found)
+        return html_table(("operator / statement", "cycles it may save", "what happens, and what to do"), found)
     if not data["timeline"]:
         return ""
-    return _note("No mistake was found that costs a good part of the cycles.")
+    return note("No mistake was found that costs a good part of the cycles.")
 
 
 def _timeline(data: dict[str, Any], places: dict[str, str]) -> str:
     timeline = data["timeline"]
     if not timeline:
-        return _note(f"Device {data['device']} has no cycles of instructions; --on timing or rtl has.")
+        return note(f"Device {data['device']} has no cycles of instructions; --on timing or rtl has.")
     left, text = timeline["left_out"], [_LEGEND]
     if len(data["launches"]) > 1:
         text.append(
@@ -228,8 +250,8 @@ def _timeline(data: dict[str, Any], places: dict[str, str]) -> str:
     bins = len(timeline["busy"]["edges"]) - 1
     share = f"Part of the cycles in which the unit executes, in {bins} pieces of the run."
     level = "The most instructions in each queue, where that is seen, and the most tokens in each channel."
-    drawn = _note(" ".join(text)) + places["timeline"] + _note(share) + places["busy"]
-    return drawn + _note(f"{level} A full strip is the most of this run, which stands beside it.") + places["levels"]
+    drawn = note(" ".join(text)) + places["timeline"] + note(share) + places["busy"]
+    return drawn + note(f"{level} A full strip is the most of this run, which stands beside it.") + places["levels"]
 
 
 def _metrics(data: dict[str, Any]) -> str:
@@ -239,7 +261,7 @@ def _metrics(data: dict[str, Any]) -> str:
         if isinstance(value, dict):
             value = ", ".join(f"{part}: {count:,}" for part, count in value.items())
         rows.append((name, value, one["unit"], one["doc"]))
-    table = _table(("metric", "value", "unit", "what it counts"), rows)
+    table = html_table(("metric", "value", "unit", "what it counts"), rows)
     return f"<details><summary>{len(rows):,} metrics of all launches</summary>{table}</details>" if rows else ""
 
 
@@ -248,12 +270,12 @@ def _memory(data: dict[str, Any], places: dict[str, str]) -> str:
     drawn = [arena for arena in data["arenas"] if arena["buffers"]]
     for k, arena in enumerate(drawn):
         over = f"{arena['bytes']:,} bytes; no plan needs fewer than {arena['bound']:,}."
-        text += _note(f"Arena of the activations of {arena['launch']}: {over}") + places[f"arena{k}"]
+        text += note(f"Arena of the activations of {arena['launch']}: {over}") + places[f"arena{k}"]
     if "buffers" in places:
-        text += _note("All buffers in DRAM, one behind the other, over the cycles from first to last access.")
+        text += note("All buffers in DRAM, one behind the other, over the cycles from first to last access.")
         text += places["buffers"]
     rows = sorted(data["buffers"], key=lambda row: -row["bytes"])
-    table = _table(("buffer", "kind", "bytes"), [(row["name"], row["kind"], row["bytes"]) for row in rows])
+    table = html_table(("buffer", "kind", "bytes"), [(row["name"], row["kind"], row["bytes"]) for row in rows])
     text += f"<details><summary>{len(rows):,} buffers</summary>{table}</details>"
     used = [
         (one["launch"], name, held["entries"], held["depth"], f"{100 * held['entries'] / held['depth']:.0f} %")
@@ -261,7 +283,9 @@ def _memory(data: dict[str, Any], places: dict[str, str]) -> str:
         for name, held in one["occupancy"].items()
     ]
     head = ("launch", "scratchpad", "entries used", "of", "share")
-    return text + (_note("Scratchpads: entries that some instruction accesses.") + _table(head, used) if used else "")
+    return text + (
+        note("Scratchpads: entries that some instruction accesses.") + html_table(head, used) if used else ""
+    )
 
 
 def _exactness(data: dict[str, Any]) -> str:
@@ -274,11 +298,11 @@ def _configuration(data: dict[str, Any]) -> str:
     known = parameters(Config)
     rows = [(key, value, known[key].meaning if key in known else "") for key, value in data["config"].items()]
     rounding = f"Rounding contract: {data['contract']}. " if data["contract"] else ""
-    text = _note(f"{rounding}Fingerprint {data['fingerprint']}. Fields that are not named have their defaults.")
-    text += _table(("field", "value", "meaning"), rows)
+    text = note(f"{rounding}Fingerprint {data['fingerprint']}. Fields that are not named have their defaults.")
+    text += html_table(("field", "value", "meaning"), rows)
     if data["dram"]:
         rows = [(key, value) for key, value in data["dram"].items() if value is not None]
-        text += _note("The memory that the device simulates, in cycles and bytes per cycle:") + _table(
+        text += note("The memory that the device simulates, in cycles and bytes per cycle:") + html_table(
             ("field", "value"), rows
         )
     return text
@@ -289,18 +313,18 @@ def _difference(found: dict[str, Any] | None) -> str:
         return ""
     text = f"<p>A: {_text(found['before'])} ({_text(found['source'])}). B: {_text(found['now'])}, this report.</p>"
     rows = [(one["name"], one["before"], one["now"], one["unit"], _change(one)) for one in found["summary"]]
-    text += _table(("figure", "A", "B", "unit", "change"), rows)
+    text += html_table(("figure", "A", "B", "unit", "change"), rows)
     if changed := found["operators"]:
         some = [(one["operator"], one["before"], one["now"], _change(one)) for one in changed[:_MOST_CHANGES]]
-        text += _note("Operators whose cycles differ, the largest change first; empty where one report lacks it.")
-        text += _table(("operator", "cycles A", "cycles B", "change"), some)
+        text += note("Operators whose cycles differ, the largest change first; empty where one report lacks it.")
+        text += html_table(("operator", "cycles A", "cycles B", "change"), some)
         if left := len(changed) - len(some):
-            text += _note(f"{left:,} more changed by less.")
+            text += note(f"{left:,} more changed by less.")
     else:
-        text += _note("No operator's cycles differ.")
+        text += note("No operator's cycles differ.")
     if found["config"]:
         rows = [(one["field"], one["before"], one["now"]) for one in found["config"]]
-        text += _note("Fields that differ; empty: the default.") + _table(("field", "A", "B"), rows)
+        text += note("Fields that differ; empty: the default.") + html_table(("field", "A", "B"), rows)
     return text
 
 

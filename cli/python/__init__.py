@@ -8,12 +8,14 @@ assume `import numpy as np` and run in the root of the repository.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tilewright.apps.quantise.api import quantise
     from tilewright.cli.page import report
     from tilewright.compiler.api import Scheduled, build
     from tilewright.compiler.graph import Graph
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from tilewright.sim.timing import Timing
 
     __version__: str
+    ExportedProgram = Any  # of torch.export; torch is not installed for type checks
 
 __all__ = [
     "Config",
@@ -43,6 +46,7 @@ __all__ = [
     "load",
     "load_config",
     "predict",
+    "quantise",
     "report",
     "run",
 ]
@@ -55,6 +59,7 @@ _HOMES = {
     "build": "tilewright.compiler.api",
     "kernel": "tilewright.compiler.user_kernels",
     "load_config": "tilewright.hw.config",
+    "quantise": "tilewright.apps.quantise.api",
     "report": "tilewright.cli.page",
     "run": "tilewright.runtime.loader",
 }
@@ -64,12 +69,13 @@ _NETWORKS_ALONE = {
     "mapping": ", whose layers it names; a schedule or a program has none",
     "batch": "; a schedule or a program takes what its tensors hold",
     "target": ", whose operators it assigns; a schedule or a program has none",
+    "shapes": " whose files leave sizes open; a graph, a schedule or a program has sizes",
     "input_types": " in Deeploy's dialect, whose files do not say them; a graph, a schedule or a program has them",
 }
 
 
 def compile(
-    model: str | Path | Graph | Scheduled | Program | Launch,
+    model: str | Path | Graph | Scheduled | Program | Launch | ExportedProgram,
     config: Config | str = _DEFAULT,
     *,
     contract: str | None = None,
@@ -78,18 +84,20 @@ def compile(
     batch: int = 1,
     target: Target | None = None,
     input_types: Mapping[str, str] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Executable:
     """Compile `model` for a configuration, to an executable.
 
-    `model` is the path of a quantised network (int8 .tflite, QDQ .onnx, PyTorch's .pt2), a graph, a schedule as `build`
-    takes it, or a recorded program, which has its configuration. `contract` is the rounding contract of a network:
-    `double`, as TensorFlow Lite Micro rounds, or `single`, as onnxruntime; by default that of the file's format.
+    `model` is the path of a quantised network (int8 .tflite, QDQ .onnx, PyTorch's .pt2), a program of torch.export, a
+    graph, a schedule as `build` takes it, or a recorded program, which has its configuration. `contract` is the
+    rounding contract of a network: `double`, as TensorFlow Lite Micro rounds, or `single`, as onnxruntime; by default
+    that of the file's format.
     `mapping` says which output channels of a network's layers run on which compute unit of the configuration: the path
     of a file, what it holds, or a `ChannelMapping` (docs/mapping.md). `dram` is the memory of a network's program, or a
     text as `--dram` takes it: tiles are chosen for it; by default it is `zynq_hp`. With `batch` a network's program
     takes so many inputs in a run, one behind the other in the first dimension of its tensors. `target` has other
     modules or kernels than the configuration's (docs/targets.md, docs/kernels.md). `input_types` are those of inputs of
-    a file in Deeploy's dialect, by name (docs/networks.md).
+    a file in Deeploy's dialect, by name (docs/networks.md), `shapes` those of inputs whose sizes a file leaves open.
 
     >>> import tilewright as tw
     >>> tw.compile("examples/digits/digits.onnx", "tiny")
@@ -97,17 +105,17 @@ def compile(
     >>> tw.compile("examples/digits/digits.onnx", "tiny", batch=4).outputs[0].shape
     (4, 10)
 
-    Raises `FileError` for a path that is no network, `InputError` for a mapping that does not fit or a batch below 1,
-    `UnsupportedError` for operators that nothing can run, for a network whose inputs cannot be together, and for a
-    mapping, a batch or types of inputs without such a network, `CapacityError` for a batch that no memory holds,
-    otherwise as `build`.
+    Raises `FileError` for a path that is no network, `InputError` for a mapping or shapes that do not fit or a batch
+    below 1, `UnsupportedError` for operators that nothing can run, for a network whose inputs cannot be together, and
+    for a mapping, a batch, types or shapes of inputs without such a network, `CapacityError` for a batch that no memory
+    holds, otherwise as `build`.
     """
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.launch import Launch
     from tilewright.runtime.program import Program
 
     if isinstance(model, (Program, Launch)):
-        _check_alone(mapping=mapping, batch=batch, target=target, input_types=input_types)
+        _check_alone(mapping=mapping, batch=batch, target=target, input_types=input_types, shapes=shapes)
         return Executable.from_launch(model.finish() if isinstance(model, Program) else model)
     from tilewright.compiler import api, graph, network
     from tilewright.compiler.target.variants import of_images
@@ -115,15 +123,20 @@ def compile(
     from tilewright.sim.dram import load_dram
 
     memory = None if dram is None else load_dram(dram)
+    torch: Any = sys.modules.get("torch")  # takes seconds to import; without it `model` is nothing of torch's
+    if torch is not None and isinstance(model, (torch.export.ExportedProgram, torch.nn.Module)):
+        from tilewright.compiler.frontend.torch import import_torch
+
+        model = import_torch(model)
     if isinstance(model, graph.Graph):
-        _check_alone(input_types=input_types)
+        _check_alone(input_types=input_types, shapes=shapes)
         several = of_images(model, batch)
         cfg = load_config(config)
         return network.compile_graph(several, cfg, contract, mapping=mapping, dram=memory, target=target)
     if hasattr(model, "__fspath__") or isinstance(model, str):
         facts: dict[str, Any] = {"mapping": mapping, "dram": memory, "batch": batch, "target": target}
-        return network.compile_model(model, config, contract, **facts, input_types=input_types)
-    _check_alone(mapping=mapping, batch=batch, target=target, input_types=input_types)
+        return network.compile_model(model, config, contract, **facts, input_types=input_types, shapes=shapes)
+    _check_alone(mapping=mapping, batch=batch, target=target, input_types=input_types, shapes=shapes)
     return Executable.from_launch(api.build(model, config).finish())
 
 

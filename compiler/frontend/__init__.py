@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..graph import Graph
-from .source import Source, as_source, check_kind
+from .source import Source, as_source
 
 if TYPE_CHECKING:
     from .onnx import import_onnx
@@ -18,10 +18,9 @@ def import_model(model: str | Path | Source, contract: str | None = None) -> Gra
     """Read a quantised network: int8 .tflite, QDQ .onnx or PyTorch's .pt2, by its content, else by its name.
 
     A checkpoint of llama2.c, .bin, is float32: it is quantised here, which takes some seconds; an .npz is one that has
-    been (`tilewright quantise`). `contract` overrules the rounding contract of the format. Raises as `check_kind`,
-    `read_source` and the importers.
+    been (`tilewright quantise`). `contract` overrules the rounding contract of the format. Raises as `read_source` and
+    the importers.
     """
-    check_kind(model.path if isinstance(model, Source) else model)
     return _imported(as_source(model)).under(contract)
 
 

@@ -6,10 +6,10 @@ Also the list of operators of Deeploy's dialect, and the test whether an ONNX fi
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ import numpy as np
 
 from ...hw.errors import FileError, InputError, UnsupportedError
 from ...hw.foreign import default_limit, open_regular, read_npz, read_regular, whole_number
+from ...runtime.formats import ARRAYS, ONNX, PT2, TFLITE, check_format, recognise
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -28,9 +29,8 @@ _MOST_DIMS = 64  # as numpy
 _MOST_BYTES = (1 << 31) - 1  # of an .onnx or .tflite file: protobuf and flatbuffers hold no more
 INPUT_TYPES = ("int8", "uint8", "int32", "float32")  # of inputs of files in Deeploy's dialect
 SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin", ".npz")
-_TFLITE = slice(4, 8), b"TFL3"  # where a .tflite file has its identifier
-# An ONNX file has no identifier: protobuf, version 1 to 15 as field 1, then a producer, a graph or an operator set
-_ONNX_VERSION, _ONNX_NEXT = 0x08, (0x12, 0x22, 0x3A, 0x42)
+_SUFFIX_OF = {TFLITE: ".tflite", ONNX: ".onnx", PT2: ".pt2", ARRAYS: ".npz"}  # of formats known by their content
+_NETWORK = f"a network, {', '.join(SUFFIXES)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +38,14 @@ class Source:
     """The file at `path`: its `content`, and `parts`, the data of an ONNX file's tensors that other files hold.
 
     `types` are the types of an ONNX file's inputs, by name, where the file does not say them: in Deeploy's dialect.
+    `shapes` are those of inputs whose sizes the file leaves open, by name.
     """
 
     path: Path
     content: bytes
     parts: tuple[bytes, ...] = ()
     types: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -60,35 +62,97 @@ class Source:
         """A digest of everything that an importer sees, the name of the network included."""
         total = hashlib.sha256()
         types = [f"{name} {kind}".encode() for name, kind in sorted(self.types.items())]
+        types += [f"{name} {tuple(shape)}".encode() for name, shape in sorted(self.shapes.items())]
         for piece in (self.path.name.encode(errors="surrogateescape"), self.content, *self.parts, *types):
             total.update(hashlib.sha256(piece).digest())
         return total.digest()
 
     def onnx(self) -> ModelProto:
-        """A new ONNX model, with all its data. Raises `FileError`."""
-        return _whole(_parse(self.path, self.content), self.parts)
+        """A new ONNX model, with all its data and the sizes of `shapes`. Raises as `read_source`."""
+        model = _whole(_parse(self.path, self.content), self.parts)
+        give_sizes(self.path, model, self.shapes)
+        return model
 
 
-def read_source(path: str | Path, input_types: Mapping[str, str] | None = None) -> Source:
+def read_source(
+    path: str | Path,
+    input_types: Mapping[str, str] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Source:
     """Read the network at `path`, and the files that hold data of its tensors.
 
     Where an ONNX file may be in Deeploy's dialect, `input_types` gives the types of inputs by name; those of the others
-    are taken from inputs.npz beside the file. Raises `FileError` where a file cannot be read, is damaged or too large,
-    `InputError` for the type of an input that there is not, and `UnsupportedError` for types of other files' inputs.
+    are taken from inputs.npz beside the file. `shapes` are those of inputs with open sizes, by name.
+
+    Raises `FileError` where a file cannot be read, is damaged or too large, `InputError` for the type or shape of an
+    input that there is not, and `UnsupportedError` for types of other files' inputs, and shapes of formats without open
+    sizes.
     """
     path = Path(path)
+    check_kind(path)
     kind = kind_of(path)
     content = read_regular(path, "a network", None if kind in (".bin", ".npz") else min(_MOST_BYTES, default_limit()))
-    source, model = Source(path, content), None
+    source, model = Source(path, content, shapes=shapes or {}), None
+    if shapes and kind not in (".onnx", ".tflite"):
+        raise UnsupportedError(f"{path}: has no inputs of open sizes; drop the shape of {', '.join(shapes)}")
     if kind == ".onnx":
         model = _parse(path, content)
         source = replace(source, parts=_parts(path, model))
         model = _whole(model, source.parts)
+        give_sizes(path, model, source.shapes)
     if model is not None and in_dialect(model, None):
         return replace(source, types=_types(path, model) | _checked_types(path, model, input_types or {}))
     for name, given in (input_types or {}).items():
         raise UnsupportedError(f"{path}: the type {given} for input {name!r} is not needed: the file has it; drop it")
     return source
+
+
+def give_sizes(path: str | Path, model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Give inputs of an ONNX model these shapes, and other inputs the sizes that have the same names in the file.
+
+    What the file says of other tensors' shapes is dropped, as it may depend on these. Raises `InputError` for a shape
+    that is not that of an input.
+    """
+    constants, named = {tensor.name for tensor in model.graph.initializer}, dict[str, int]()
+    inputs = {value.name: value.type.tensor_type for value in model.graph.input if value.name not in constants}
+    for name, shape in shapes.items():
+        check_shape(path, name, shape, {key: open_shape(tensor) for key, tensor in inputs.items()})
+        dims = inputs[name].shape.dim
+        while len(dims) < len(shape):
+            dims.add()
+        for dim, size in zip(dims, shape):
+            named.setdefault(dim.dim_param, size)
+            dim.dim_value = size
+    if not shapes:
+        return
+    for tensor in inputs.values():
+        for dim in tensor.shape.dim:
+            if dim.dim_param in named and dim.dim_param:
+                dim.dim_value = named[dim.dim_param]
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    del model.graph.value_info[:]
+
+
+def open_shape(tensor: Any) -> tuple[int | None, ...] | None:
+    """The shape of an input in an ONNX model, None for open sizes, and for a shape without a known rank."""
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(dim.dim_value if dim.dim_value > 0 else None for dim in tensor.shape.dim)
+
+
+def check_shape(
+    path: str | Path, name: str, shape: Sequence[int], inputs: Mapping[str, tuple[int | None, ...] | None]
+) -> None:
+    """Raise `InputError` for a `shape` that is not one of the input `name`; `inputs` are their shapes, open as None."""
+    if name not in inputs:
+        raise InputError(f"{path}: has no input {name!r}; its inputs are {', '.join(inputs)}")
+    known = inputs[name]
+    if known is not None and (
+        len(known) != len(shape) or any(want not in (None, given) for want, given in zip(known, shape))
+    ):
+        sizes = ", ".join("any" if size is None else str(size) for size in known)
+        raise InputError(f"{path}: input {name!r} has shape ({sizes}), which {tuple(shape)} is not; give another")
 
 
 def _whole(model: ModelProto, parts: Sequence[bytes]) -> ModelProto:
@@ -167,7 +231,13 @@ def _type(array: np.ndarray) -> str:
 
 
 def check_kind(path: str | Path) -> None:
-    """Raise `UnsupportedError` for a file of no known kind of network."""
+    """Raise `FileError` for a file that is missing or of another format, `UnsupportedError` for one of none known."""
+    path = Path(path)
+    if not path.exists():
+        raise FileError(f"{path}: no such file; give {_NETWORK}")
+    check_format(path, _NETWORK, *_SUFFIX_OF)
+    if path.is_dir():
+        raise FileError(f"{path}: is a folder; give {_NETWORK}")
     if not kind_of(path):
         raise UnsupportedError(f"{path}: unknown kind of network; must be one of {', '.join(SUFFIXES)}")
 
@@ -177,20 +247,11 @@ def kind_of(path: str | Path, content: bytes | None = None) -> str:
 
     `content` is the content of the file where it has been read.
     """
-    path = Path(path)
-    if content is None:
-        content = b""
-        with suppress(OSError, ValueError):
-            if path.is_file():  # reading a pipe would wait
-                with path.open("rb") as file:
-                    content = file.read(8)
-    where, identifier = _TFLITE
-    if content[where] == identifier:
-        return ".tflite"
-    if path.suffix in SUFFIXES:
-        return path.suffix
-    first, version, then = (*content[:3], 0, 0, 0)[:3]
-    return ".onnx" if first == _ONNX_VERSION and 0 < version < 16 and then in _ONNX_NEXT else ""
+    known = recognise(path, None if content is None else io.BytesIO(content))
+    suffix = Path(path).suffix
+    if known in _SUFFIX_OF:
+        return _SUFFIX_OF[known]
+    return suffix if suffix in SUFFIXES else ""
 
 
 def contract_of(path: str | Path, content: bytes | None = None) -> str:

@@ -1,24 +1,30 @@
 """Reads quantised networks of PyTorch: torch.export programs with quantized_decomposed operators -> compiler/graph/.
 
-The program goes through TVM's Relax, with converters for those operators added, and from there on through
-compiler/frontend/relax.py.
-This module imports torch, which slows the import of TVM: no other module of tilewright does.
+torch's own exporter makes an ONNX model of the program, which compiler/frontend/onnx/ reads as any other.
+This module imports torch, which slows the import of TVM: the compiler imports it for such programs alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
+import logging
+import re
+import warnings
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ...hw.errors import FileError, UnsupportedError
+from ...hw.needs import need
 from .. import graph as g
+from .onnx import import_onnx
 from .source import Source, as_source, one_line
 
 if TYPE_CHECKING:  # torch is not installed for type checks
+    import onnx
+
     torch: Any
 else:
     try:
@@ -27,124 +33,112 @@ else:
         raise UnsupportedError(
             f"reading PyTorch programs needs torch ({exc}); pip install 'tilewright[torch]'"
         ) from None
-from ..advice import shortened
-from ..tvm_compat import torch_frontend
-from .relax import import_relax
+    # Registers the quantized_decomposed operators with torch: a loaded program refers to them
+    importlib.import_module("torch.ao.quantization.fx._decomposed")
+
+_OPSET = 21  # the first with all types of QuantizeLinear that torch's quantisers give
+_RANGES = {"int8": (-128, 127), "uint8": (0, 255)}  # of activations, where nothing is clamped
+_UNKNOWN = re.compile(r"No ONNX function found for <OpOverload\(op='([^']+)'")
 
 
-def import_torch(program: Any, name: str = "") -> g.Graph:
+def import_torch(program: Any, name: str = "program") -> g.Graph:
     """Import a torch.export.ExportedProgram, or the `.pt2` file that holds one; see `torch.export.save`.
 
-    A file is given as a path or a `Source`. Inputs are float32 with fixed sizes. Convolutions and dense layers take
-    their weights from quantized_decomposed.dequantize_per_tensor or dequantize_per_channel of int8 buffers, every
-    activation passes quantize_per_tensor and dequantize_per_tensor. Operators have Relax's names, numbered. Raises
-    `FileError` for an unreadable file, `UnsupportedError` that names what is not supported.
+    A file is given as a path or a `Source`. Sizes are fixed. Activations pass quantized_decomposed.quantize_per_tensor
+    and dequantize_per_tensor of int8 or uint8; convolutions and dense layers take their weights from
+    dequantize_per_tensor or dequantize_per_channel of integer buffers. Other operators compute in float32, on the host.
+    Raises `FileError` for an unreadable file, `UnsupportedError` for a module, and that names what is not supported.
     """
+    path = Path(name)
+    if isinstance(program, torch.nn.Module):
+        raise UnsupportedError(
+            f"a module ({type(program).__name__}) is no exported program; quantise it with tw.quantise(module, data), "
+            "or give torch.export.export(module, inputs) of one that PT2E quantised"
+        )
     if isinstance(program, (str, Path, Source)):
         source = as_source(program)
-        name = name or source.path.stem
-        program = _load(source)
-    _fixed_sizes(program)
-    converters = _Converters(program)
-    try:
-        function = torch_frontend().from_exported_program(program, custom_convert_map=converters.map())["main"]
-    except UnsupportedError:
-        raise
-    except Exception as exc:  # the importer raises errors of many kinds
-        text = next((line.strip() for line in reversed(str(exc).splitlines()) if line.strip()), type(exc).__name__)
-        raise UnsupportedError(f"{name or 'program'}: TVM's importer refuses the program: {shortened(text)}") from None
-    outputs = [str(output) for output in program.graph_signature.user_outputs]
-    return import_relax(function, outputs, name or "program")
+        path, program = source.path, read_program(source)
+    return import_onnx(Source(path, as_onnx(program, str(path)).SerializeToString()))
 
 
-def _load(source: Source) -> Any:
-    _register()
+def read_program(source: Source) -> Any:
+    """The torch.export.ExportedProgram in a file. Raises `FileError`."""
     try:
         return torch.export.load(io.BytesIO(source.content))
     except Exception as exc:  # zip, json and torch raise errors of many classes
         raise FileError(f"{source.path}: not an exported program, or damaged ({one_line(exc)})") from None
 
 
-def _register() -> None:
-    """Register the quantized_decomposed operators with torch: a loaded program refers to them."""
-    importlib.import_module("torch.ao.quantization.fx._decomposed")
+def as_onnx(program: Any, name: str) -> onnx.ModelProto:
+    """A torch.export.ExportedProgram as an ONNX model; `name` is for messages.
 
-
-def _fixed_sizes(program: Any) -> None:
+    Raises `UnsupportedError` for open sizes, scales that are computed in each run, activations of other types than int8
+    and uint8, and operators that ONNX does not have.
+    """
+    need("reading PyTorch programs", "torch", "onnxscript")
     if program.range_constraints:
         sizes = ", ".join(map(str, program.range_constraints))
-        raise UnsupportedError(f"the program has open sizes ({sizes}); export it without dynamic_shapes")
+        raise UnsupportedError(f"{name}: the program has open sizes ({sizes}); export it without dynamic_shapes")
+    for node in program.graph.nodes:
+        _check(node, name)
+    try:
+        with _quiet():
+            exported = torch.onnx.export(
+                program,
+                dynamo=True,
+                opset_version=_OPSET,
+                verbose=False,
+                custom_translation_table={torch.ops.quantized_decomposed.quantize_per_tensor.default: _quantize},
+            )
+    except Exception as exc:  # the exporter raises errors of many classes
+        unknown = _UNKNOWN.search(str(exc))
+        why = f"ONNX has no {unknown[1]}" if unknown else one_line(_cause(exc))
+        raise UnsupportedError(f"{name}: torch cannot export the program to ONNX: {why}") from None
+    assert exported is not None
+    return exported.model_proto
 
 
-class _Converters:
-    """Converts quantized_decomposed operators to Relax's, and the program's parameters to constants."""
-
-    def __init__(self, program: Any):
-        signature = program.graph_signature
-        held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-        held |= signature.inputs_to_lifted_tensor_constants
-        values = {**program.constants, **program.state_dict}
-        self.values = {node: values[key] for node, key in held.items()}
-
-    def map(self) -> dict[str, Any]:
-        """The converter map of `from_exported_program`."""
-        return {
-            "quantize_per_tensor.default": self.quantize,
-            "dequantize_per_tensor.default": self.dequantize,
-            "dequantize_per_channel.default": self.dequantize_per_channel,
-        }
-
-    def quantize(self, node: Any, importer: Any) -> Any:
-        """relax.quantize of an activation."""
-        x, scale, zero, *limits, dtype = node.args
-        self._check(node, dtype, limits)
-        scale, zero = self._constant(scale, "float32"), self._constant(zero, _name(dtype))
-        return self._emit(importer, "quantize", importer.env[x], scale, zero, 1, _name(dtype))
-
-    def dequantize(self, node: Any, importer: Any) -> Any:
-        """relax.dequantize of an activation, or of weights with one scale."""
-        x, scale, zero, *limits, dtype = node.args
-        return self._dequantized(node, importer, x, scale, zero, 0, limits, dtype)
-
-    def dequantize_per_channel(self, node: Any, importer: Any) -> Any:
-        """relax.dequantize of weights with one scale per index of an axis."""
-        x, scale, zero, axis, *limits, dtype = node.args
-        return self._dequantized(node, importer, x, scale, zero, axis, limits, dtype)
-
-    def _dequantized(
-        self, node: Any, importer: Any, x: Any, scale: Any, zero: Any, axis: int, limits: list, dtype: Any
-    ) -> Any:
-        self._check(node, dtype, limits)
-        scale, zero = self._constant(scale, "float32"), self._constant(zero, _name(dtype))
-        return self._emit(importer, "dequantize", self._operand(x, importer), scale, zero, axis, "float32")
-
-    def _emit(self, importer: Any, op: str, x: Any, scale: Any, zero: Any, axis: int, dtype: str) -> Any:
-        call = getattr(torch_frontend(), op)(x, scale, zero, axis=axis, out_dtype=dtype)
-        return importer.block_builder.emit(call)
-
-    def _operand(self, node: Any, importer: Any) -> Any:
-        value = self.values.get(node.name)
-        return importer.env[node] if value is None else torch_frontend().const(value.detach().numpy())
-
-    def _constant(self, value: Any, dtype: str) -> Any:
-        if isinstance(value, torch.fx.Node):
-            if value.name not in self.values:
-                raise UnsupportedError(
-                    f"scale or zero point {value.name!r} is not constant; only constants are supported"
-                )
-            value = self.values[value.name].detach().numpy()
-        return torch_frontend().const(np.asarray(value, dtype))
-
-    def _check(self, node: Any, dtype: Any, limits: list) -> None:
-        """Raise `UnsupportedError` for other types, and for activations clamped to part of their type's range."""
-        activation = node.target.__name__.startswith("quantize")
-        allowed = ("int8", "uint8") if activation else ("int8", "uint8", "int32")
-        if _name(dtype) not in allowed:
-            raise UnsupportedError(f"{node.name!r} is of type {_name(dtype)}; only {', '.join(allowed)} are supported")
-        low = -128 if dtype == torch.int8 else 0
-        if activation and limits != [low, low + 255]:
-            raise UnsupportedError(f"{node.name!r} clamps to {limits}; only {[low, low + 255]} is supported")
+def _check(node: Any, name: str) -> None:
+    """Raise `UnsupportedError` for a quantised activation that the exporter does not express."""
+    operator = str(node.target)
+    if "quantized_decomposed.choose_qparams" in operator:
+        raise UnsupportedError(
+            f"{name}: {node.name!r} computes a scale in each run; prepare the network with is_dynamic=False"
+        )
+    if "quantized_decomposed.quantize_per_tensor" not in operator:
+        return
+    dtype = str(node.args[-1]).removeprefix("torch.")
+    if dtype not in _RANGES:
+        raise UnsupportedError(
+            f"{name}: {node.name!r} is of type {dtype}; only {' and '.join(_RANGES)} are supported for activations"
+        )
 
 
-def _name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
+def _quantize(x: Any, scale: float, zero_point: int, low: int, high: int, dtype: int) -> Any:
+    """QuantizeLinear of `dtype`, a number of ONNX, clamped to `low` and `high`, as torch's exporter does not clamp."""
+    from onnxscript import opset21 as op
+
+    zero = op.Cast(op.Constant(value_int=zero_point), to=dtype)
+    if (low, high) not in _RANGES.values():
+        ends = (op.Constant(value_float=(end - zero_point) * scale) for end in (low, high))
+        x = op.Clip(x, *ends)
+    return op.QuantizeLinear(x, op.Constant(value_float=scale), zero)
+
+
+def _cause(exc: BaseException) -> Any:
+    while exc.__cause__ is not None:
+        exc = exc.__cause__
+    return exc
+
+
+@contextlib.contextmanager
+def _quiet() -> Generator[None]:
+    """Without the exporter's reports on its steps, and what it says of packages that are not installed."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -63,6 +63,14 @@ class View(Value):
 
 
 @dataclass(eq=False)
+class WideView(Value):
+    """An int16 tensor of the graph, or its real values, as `View` is of int8; uint16 values are int16, 32768 less."""
+
+    tensor: g.Tensor
+    name: str = ""
+
+
+@dataclass(eq=False)
 class Numbers(Value):
     """A tensor of plain numbers of the graph: float32, integers or truth values."""
 
@@ -103,7 +111,6 @@ def channel_vector(array: np.ndarray, shape: tuple[int, ...], axis: int) -> np.n
     return np.broadcast_to(full.reshape(-1), (shape[axis],))
 
 
-SOFTMAX_SCALE, SOFTMAX_ZERO = 1 / 256, -128  # of the fixed-point softmax
 AFFINE = ("Add", "Div", "Mul", "Neg", "Sub")
 
 

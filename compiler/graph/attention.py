@@ -15,26 +15,29 @@ from ...runtime.hostops.attention import LARGEST_CONTEXT, LARGEST_SCORE, MEAN_BI
 from ...runtime.hostops.roots import ROOT_BITS, inverse_root
 from ...runtime.symbols import MOST_LIMIT
 from .host_calls import Kernel
-from .operators import Factored, Operator, Product, Reach, Tensor, by_channel
+from .operators import Factored, Operator, OwnContract, Product, Reach, Tensor, by_channel
 from .ranges import products, times
 
 
 @dataclass(frozen=True, eq=False)
-class BatchMatMul(Product):
-    """`clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of x by columns of y, or of y `transposed`; contract double.
+class BatchMatMul(Product, OwnContract):
+    """`clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of x by columns of y, or of y `transposed`.
 
     Shapes are (..., rows, inner) and (..., inner, columns); the dimensions before the last two broadcast.
     With `images` each matrix is an image whose pixels are its rows: (N, inner, 1, rows) instead of (N, rows, inner).
+    Of int16 rows the second operand may be int8; sums have 64 bits, and R a multiplier of 15 bits (`short_rescale`).
     """
 
-    host = (Kernel("batch_matmul", "zero_points transposed images? multiplier exponent"),)
+    wide = True
+    host = (Kernel("batch_matmul", "zero_points transposed images? multiplier exponent contract?"),)
 
     transposed: bool = False
     images: bool = False
 
     def check(self) -> None:
         self.expect("the number of operands", len(self.inputs), 2)
-        self.expect_int8()
+        if (self.x.dtype, self.inputs[1].dtype, self.output.dtype) != ("int16", "int8", "int16"):
+            self.expect_int8()
         x, y = (t.shape for t in self.inputs)
         if self.images:
             self.expect("the images", [(len(s), *s[2:3]) for s in (x, y, self.output.shape)], [(4, 1)] * 3)
@@ -47,9 +50,9 @@ class BatchMatMul(Product):
         self.expect("the number of rows of the second operand", inner, x[-1])
         self.expect("the output's shape", self.output.shape, (*self.together(x[:-2], y[:-2]), x[-2], columns))
 
-    def reach(self) -> Reach:
+    def reach(self) -> Reach | None:
         x, y = self.inputs
-        return Reach.one(times(products(x.ends, y.ends), self.inner), self.factor)
+        return None if x.dtype == "int16" else Reach.one(times(products(x.ends, y.ends), self.inner), self.factor)
 
     @property
     def inner(self) -> int:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
 
 from ...hw.rounding import exact_multiplier, quantize_multiplier
 from .attention import BatchMatMul
 from .elementwise import ADD_SHIFT, Add, Mul, Requantize
 from .host_calls import Kernel
 from .operators import Operator, Reach
+from .ranges import sum_bytes
 
 WIDE = ("int8", "int32")
 
@@ -91,6 +95,19 @@ class IntegerMatMul(Operator):
     """int32 sums of products, int8 or int32: rows of x by columns of y; dimensions before the last two broadcast."""
 
     host = (Kernel("integer_matmul"),)
+
+    @cached_property
+    def weight(self) -> np.ndarray | None:
+        """int8 (columns, elements of a row): the second operand of two matrices, where it is constant; else None."""
+        x, y = self.inputs
+        return y.data.T if y.data is not None and y.dtype == "int8" and len(x.shape) == len(y.shape) == 2 else None
+
+    @property
+    def result_bytes(self) -> int:
+        """How many bytes hold a sum: 3 or 4."""
+        if self.weight is None or self.x.dtype != "int8":
+            return super().result_bytes
+        return sum_bytes(self.weight)
 
     def check(self) -> None:
         self.expect("the number of operands", len(self.inputs), 2)

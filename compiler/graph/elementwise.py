@@ -11,27 +11,33 @@ import numpy as np
 
 from ...hw.rounding import requantise
 from .host_calls import Kernel
-from .operators import Factored, Operator, Product, Reach, Rescaling, Tensor
+from .operators import Factored, Operator, OwnContract, Product, Reach, Rescaling, Tensor
 from .ranges import products
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
 ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
+_ADD_SHIFT_16 = 15  # of operands of 16 bits
 
 
 @dataclass(frozen=True, eq=False)
 class Quantize(Operator):
-    """float32 -> int8: `clamp(round(x / scale) + zero_point, -128, 127)`, in float32.
+    """float32 -> int8 or int16: `clamp(round(x / scale) + zero_point)`, in float32.
 
     Ties go to the even value (ONNX), or with `ties_away` away from zero (TensorFlow Lite).
     """
 
     elementwise = True
-    host = (Kernel("quantize", "scale=output.scale zero_point ties_away"),)
 
     ties_away: bool = False
 
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernel on the host, which is told of int16 results."""
+        dtype = " dtype" if self.output.dtype == "int16" else ""
+        return (Kernel("quantize", f"scale=output.scale zero_point ties_away{dtype}"),)
+
     def check(self) -> None:
-        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", "int8"))
+        dtype = "int16" if self.output.dtype == "int16" else "int8"
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", dtype))
         self.expect("the output's shape", self.output.shape, self.x.shape)
 
 
@@ -62,14 +68,14 @@ class QuantizeImage(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Dequantize(Operator):
-    """int8, or int16 with zero point 0, -> float32: `float32(q - zero_point) * float32(scale)`."""
+    """int8 or int16 -> float32: `float32(q - zero_point) * float32(scale)`."""
 
     elementwise = True
     host = (Kernel("dequantize", "scale=x.scale zero_point=x.zero_point"),)
 
     def check(self) -> None:
-        wide = self.x.dtype == "int16" and self.x.zero_point == 0
-        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int16" if wide else "int8", "float32"))
+        dtype = "int16" if self.x.dtype == "int16" else "int8"
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), (dtype, "float32"))
         self.expect("the output's shape", self.output.shape, self.x.shape)
 
 
@@ -177,11 +183,17 @@ class Add(Factored, Binary):
     """`clamp(zo + R_out(R_x((x - zx) << 20) + sign * R_y((y - zy) << 20)), low, high)`, contract double; sign is 1.
 
     R_x, R_y and R_out are given by `multipliers`. No operand leaves int32; whether the output's rescaling does, is for
-    compiler/graph/ranges.py.
+    compiler/graph/ranges.py. Operands of 16 bits are shifted by 15.
     """
 
+    wide = True
     host = (Kernel("add", "zero_points sign shift multipliers exponents low high"),)
-    shift, sign = ADD_SHIFT, 1
+    sign = 1
+
+    @property
+    def shift(self) -> int:
+        """Bits by which the operands are shifted left."""
+        return _ADD_SHIFT_16 if self.x.dtype == "int16" else ADD_SHIFT
 
     def reach(self) -> Reach:
         first, second = (t.rescaled_ends(self.shift, *self.multipliers[k]) for k, t in enumerate(self.inputs))
@@ -199,7 +211,7 @@ class Add(Factored, Binary):
         """Factors of R_x, R_y and R_out; the first two are at most 1/2."""
         sx, sy, so = (np.float64(scale) for scale in self.scales)
         twice = 2 * max(sx, sy)
-        return float(sx / twice), float(sy / twice), float(twice / ((1 << ADD_SHIFT) * so))
+        return float(sx / twice), float(sy / twice), float(twice / ((1 << self.shift) * so))
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,10 +222,11 @@ class Sub(Add):
 
 
 @dataclass(frozen=True, eq=False)
-class Mul(Product, Binary):
-    """`clamp(zo + R((x - zx) * (y - zy)), low, high)`, contract double."""
+class Mul(Product, Binary, OwnContract):
+    """`clamp(zo + R((x - zx) * (y - zy)), low, high)`."""
 
-    host = (Kernel("multiply", "zero_points low high multiplier exponent"),)
+    wide = True
+    host = (Kernel("multiply", "zero_points low high multiplier exponent contract?"),)
 
     def reach(self) -> Reach:
         x, y = self.inputs
@@ -222,8 +235,9 @@ class Mul(Product, Binary):
 
 @dataclass(frozen=True, eq=False)
 class Maximum(Pairwise):
-    """`max(x, y)` of the int8 values as they are; scale and zero point stay."""
+    """`max(x, y)` of the values as they are, int8 or int16; scale and zero point stay."""
 
+    wide = True
     host = (Kernel("maximum"),)
 
     def check(self) -> None:
@@ -233,7 +247,7 @@ class Maximum(Pairwise):
 
 @dataclass(frozen=True, eq=False)
 class Minimum(Maximum):
-    """`min(x, y)` of the int8 values as they are; scale and zero point stay."""
+    """`min(x, y)` of the values as they are, int8 or int16; scale and zero point stay."""
 
     host = (Kernel("minimum"),)
 

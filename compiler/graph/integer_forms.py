@@ -148,7 +148,8 @@ def sum_form(op: Add) -> Pair:
 @pair_form.register
 def _(op: Mul) -> Pair:
     x, y = (OperandForm(-t.zero_point) for t in op.inputs)
-    return Pair(x, y, AluOp.MUL, Requant(0, *op.multipliers, op.output.zero_point, op.low, op.high))
+    store = Requant(0, *op.multipliers, op.output.zero_point, op.low, op.high, op.contract)
+    return Pair(x, y, AluOp.MUL, store)
 
 
 @pair_form.register

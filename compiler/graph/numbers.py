@@ -8,7 +8,7 @@ positions and detections. Movements (movement.py) take plain numbers, too.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -171,6 +171,15 @@ class FloatConv2d(FloatConvolution):
 
 
 @dataclass(frozen=True, eq=False)
+class HybridConv2d(FloatConv2d):
+    """Convolution by int8 weights with a float32 scale (O,), of images that are quantised in each run."""
+
+    host = (Kernel("hybrid_conv2d", "strides pads dilations groups", "weight weight_scale bias"),)
+
+    weight_scale: np.ndarray = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
 class FloatConvTranspose2d(FloatConvolution):
     """Transposed convolution, weights (C, O / groups, KH, KW)."""
 
@@ -211,11 +220,39 @@ class FloatMaxPool(FloatPool):
 
 @dataclass(frozen=True, eq=False)
 class FloatAveragePool(FloatPool):
-    """Mean of each window; padding is 0 and counts, or does not."""
+    """Mean of each window; padding is 0 and counts, or does not. With `by_columns` columns are added up first."""
 
-    host = (Kernel("float_average_pool", "kernel strides pads padding_counts"),)
+    host = (Kernel("float_average_pool", "kernel strides pads padding_counts by_columns?"),)
 
     padding_counts: bool = False
+    by_columns: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class FloatResize(FloatOperator):
+    """Images of another size: sums of four neighbours, as runtime/hostops/resize.py defines them.
+
+    Each row of the result has two neighbours, int32 (H, 2), and their weights, float32; so has each column, (W, 2).
+    """
+
+    host = (Kernel("float_resize", constants="row_neighbours column_neighbours row_weights column_weights"),)
+
+    row_neighbours: np.ndarray
+    column_neighbours: np.ndarray
+    row_weights: np.ndarray
+    column_weights: np.ndarray
+
+    def check(self) -> None:
+        super().check()
+        self.expect(
+            "the output's shape",
+            self.output.shape,
+            (*self.x.shape[:2], len(self.row_weights), len(self.column_weights)),
+        )
+
+    @property
+    def macs(self) -> int:
+        return 4 * math.prod(self.output.shape)
 
 
 NUMBERS = ("float32", "int32", "int64")
@@ -252,6 +289,19 @@ class NumberBinary(Operator):
 
 
 @dataclass(frozen=True, eq=False)
+class Rfft(Operator):
+    """float32 (..., length // 2 + 1, 2): real and imaginary parts of the discrete Fourier transforms of the rows."""
+
+    host = (Kernel("rfft", "length"),)
+
+    length: int
+
+    def check(self) -> None:
+        self.expect("the types", (self.x.dtype, self.output.dtype), ("float32", "float32"))
+        self.expect("the output's shape", self.output.shape, (*self.x.shape[:-1], self.length // 2 + 1, 2))
+
+
+@dataclass(frozen=True, eq=False)
 class NumberReduce(Operator):
     """A `function` of `runtime.hostops.numbers.REDUCTIONS` over `axes`, 1 or omitted in the output's shape."""
 
@@ -284,6 +334,19 @@ class NumberDense(Operator):
     @property
     def macs(self) -> int:
         return self.weight.size * (self.x.nbytes // 4 // self.weight.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class HybridDense(NumberDense):
+    """Dense layer by int8 weights with a float32 scale (O,), of rows (N, I) that are quantised in each run.
+
+    With `asymmetric` their quantisation has a zero point.
+    """
+
+    host = (Kernel("hybrid_dense", "asymmetric", "weight weight_scale bias"),)
+
+    weight_scale: np.ndarray
+    asymmetric: bool = False
 
 
 @dataclass(frozen=True, eq=False)

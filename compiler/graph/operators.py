@@ -46,9 +46,9 @@ class Reach(NamedTuple):
 class Tensor:
     """A named activation: integers with scale and zero point, or plain numbers: `float32`, `int32`, `int64`, `bool`.
 
-    Most are int8; int16 are inside recurrent layers (recurrent.py), and int16 and int32 with a scale at the ends
-    of their networks. The first dimension is the batch. Only inputs and outputs of a network may be uint8: see
-    `Recode`. A tensor with `data` is a constant operand.
+    Most are int8; int16 are inside recurrent layers (recurrent.py) and in networks of 16-bit activations (wide.py),
+    int32 with a scale at the ends of networks. The first dimension is the batch. Only inputs and outputs of a network
+    may be uint8: see `Recode`. A tensor with `data` is a constant operand.
     """
 
     name: str
@@ -78,8 +78,9 @@ class Tensor:
 
     @property
     def ends(self) -> Ends:
-        """The least and the largest value of an int8 operand, without its zero point."""
-        low, high = (-128, 127) if self.data is None else (int(self.data.min()), int(self.data.max()))
+        """The least and the largest value of an integer operand, without its zero point."""
+        info = np.iinfo(self.dtype)
+        low, high = (info.min, info.max) if self.data is None else (int(self.data.min()), int(self.data.max()))
         return low - self.zero_point, high - self.zero_point
 
     def rescaled_ends(self, shift: int, multiplier: int, exponent: int) -> Ends:
@@ -103,6 +104,7 @@ class Operator:
     overwrites: ClassVar[bool] = False  # the output takes the place of the first input, a cache
     unpacked: ClassVar[bool] = False  # in a launch the output is not in blocks of channels
     carries: ClassVar[tuple[int, ...]] = ()  # dimensions whose parts stay in their order, see `carried`
+    wide: ClassVar[bool] = False  # it also computes int16 values, on the host
     tabled = True  # an element-wise one may be part of a table of values of 8 bits, if only these and float32 are in it
     seen = 0  # positions of a text that it reads; 0: its work does not depend on them
 
@@ -254,8 +256,9 @@ class Operator:
             raise InputError(f"{type(self).__name__} {self.name!r}: {what} is {value}, expected {allowed}")
 
     def expect_int8(self) -> None:
-        """Raise `InputError` unless inputs and output are int8."""
-        self.expect("the conversion", {t.dtype for t in self.tensors}, {"int8"})
+        """Raise `InputError` unless inputs and output are int8, or of a `wide` operator all int16."""
+        dtype = "int16" if self.wide and self.x.dtype == "int16" else "int8"
+        self.expect("the conversion", {t.dtype for t in self.tensors}, {dtype})
 
     def expect_broadcast(self) -> None:
         """Raise `InputError` unless there are two inputs whose shapes broadcast, as numpy's do, to the output's."""
@@ -277,9 +280,10 @@ class Operator:
             self.expect("the output's shape", self.output.shape, dropped or (1,))
 
     def expect_clamp(self, low: int, high: int) -> None:
-        """Raise `InputError` unless `low`..`high` is a range of int8 values."""
-        if not -128 <= low <= high <= 127:
-            raise InputError(f"{type(self).__name__} {self.name!r}: clamp {low}..{high} is not within int8")
+        """Raise `InputError` unless `low`..`high` is a range of the output's values."""
+        info = np.iinfo(self.output.dtype)
+        if not info.min <= low <= high <= info.max:
+            raise InputError(f"{type(self).__name__} {self.name!r}: clamp {low}..{high} is not within {info.dtype}")
 
     def expect_same_scale(self) -> None:
         """Raise `InputError` if an input is not quantised as the output is."""
@@ -294,6 +298,22 @@ def by_channel(
     """(multipliers, exponents), int64, of the R of each channel."""
     pairs = np.array([rounded(factor) for factor in factors], np.int64)
     return pairs[:, 0], pairs[:, 1]
+
+
+@dataclass(frozen=True, eq=False)
+class OwnContract(Operator):
+    """Base of operators whose R are in a contract of their own, as TensorFlow Lite's kernels have it: `double`.
+
+    Networks of ONNX give them `single`; they follow where `double` is asked for.
+    """
+
+    contract: str = field(default="double", kw_only=True)
+
+    def rounding(self, contract: str) -> str:
+        return self.contract
+
+    def under(self, contract: str) -> Operator:
+        return replace(self, contract=contract) if contract == "double" else self
 
 
 class Factored(Operator):

@@ -33,6 +33,17 @@ def sums(weight: np.ndarray, bias: np.ndarray, x: Ends) -> tuple[np.ndarray, np.
     return bias + rising * x[0] + falling * x[1], bias + rising * x[1] + falling * x[0]
 
 
+def int32_bytes(low: int, high: int) -> int:
+    """How many bytes hold each int32 number of a range: 3 or 4."""
+    return 3 if -(1 << 23) <= low and high < 1 << 23 else 4
+
+
+def sum_bytes(weight: np.ndarray) -> int:
+    """How many bytes hold each sum of products of int8 numbers with weights, output channel first: 3 or 4."""
+    low, high = sums(weight, np.zeros(1, np.int32), (-128, 127))
+    return int32_bytes(int(low.min()), int(high.max()))
+
+
 _INT32 = np.iinfo(np.int32)
 _MOST_FACTOR = 2.0**30  # factors below it have a multiplier and an exponent (hw/rounding.py)
 
@@ -41,7 +52,7 @@ def problem(op: Operator) -> str:
     """The reason why integers of `op` leave int32, to print after its name; empty where none does."""
     reach = op.reach()
     if reach is None:
-        return ""
+        return op.excess()
     return _outside(reach) or _unscalable(op, reach) or _shifted(op, reach) or op.excess()
 
 

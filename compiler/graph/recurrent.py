@@ -16,7 +16,7 @@ from ...hw.rounding import quantize_multiplier, rescale
 from .host_calls import Kernel
 from .layers import Linear, QConv2d, QDense
 from .operators import AlongAxis, Ends, Operator, Reach, Rescaling, Tensor, by_channel
-from .ranges import sums
+from .ranges import int32_bytes, sums
 from .windows import Softmax
 
 
@@ -111,9 +111,7 @@ class Dense16(Operator):
     @property
     def result_bytes(self) -> int:
         """How many bytes hold a result: as many as its type has, but of int32 those that its values need, 3 or 4."""
-        low, high = self.result_ends
-        short = self.output.dtype == "int32" and -(1 << 23) <= low and high < 1 << 23
-        return 3 if short else super().result_bytes
+        return int32_bytes(*self.result_ends) if self.output.dtype == "int32" else super().result_bytes
 
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernel on the host, which is told of int32 results."""
@@ -325,8 +323,10 @@ class Softmax16(Softmax):
     Files say 2**-16 or 1 / 65535; the arithmetic is the same.
     """
 
-    host = (Kernel("softmax", "axis bits multiplier exponent"),)
     bits = 16
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        return (Kernel("softmax", "axis bits multiplier exponent"),)
 
     def check(self) -> None:
         y = self.output

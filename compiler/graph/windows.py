@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...hw.rounding import quantize_multiplier
+from ...runtime.hostops.reductions import MOST_PLACES
 from ..conv_shape import ConvShape
 from .host_calls import Kernel
-from .operators import AlongAxis, Operator, Reach, Rescaling
+from .operators import AlongAxis, Operator, OwnContract, Reach, Rescaling
 from .ranges import times
 
 
@@ -50,6 +51,7 @@ class Pool(Operator):
 class MaxPool(Pool):
     """The largest element of each window; padding never wins. Scale and zero point stay."""
 
+    wide = True
     host = (Kernel("max_pool", "kernel strides low high pads"),)
 
     def check(self) -> None:
@@ -80,18 +82,20 @@ class AveragePool(Rescaling, Pool):
 class ExactAveragePool(Pool):
     """TensorFlow Lite's mean of each window: `clamp(sum(x) / n)`, ties away from zero; scale and zero point stay.
 
-    n counts the elements of the window that are not padding. `x` are the int8 values as they are: for a sum of values
+    n counts the elements of the window that are not padding. `x` are the values as they are: for a sum of values
     without their zero point, ties would fall elsewhere. With `ties_up` they go up, as in a uint8 file, whose values are
     not negative.
     """
 
+    wide = True
     host = (Kernel("exact_average_pool", "kernel strides low high pads ties_up?"),)
 
     ties_up: bool = False
 
     def reach(self) -> Reach:
         # they are divided exactly, without a multiplier
-        return Reach.one(times((-128, 127), math.prod(self.kernel)), 0.0)
+        info = np.iinfo(self.x.dtype)
+        return Reach.one(times((info.min, info.max), math.prod(self.kernel)), 0.0)
 
     def check(self) -> None:
         super().check()
@@ -100,7 +104,9 @@ class ExactAveragePool(Pool):
 
 @dataclass(frozen=True, eq=False)
 class Reduction(Operator):
-    """Base of operators over `axes` of int8 values; in the output's shape these are 1 or omitted."""
+    """Base of operators over `axes` of int8 or int16 values; in the output's shape these are 1 or omitted."""
+
+    wide = True
 
     axes: tuple[int, ...]
 
@@ -113,10 +119,10 @@ class Reduction(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Mean(Rescaling, Reduction):
-    """Mean over `axes`: `clamp(y.zero_point + R(sum(x - x.zero_point)))`, contract double."""
+class Mean(Rescaling, Reduction, OwnContract):
+    """Mean over `axes`: `clamp(y.zero_point + R(sum(x - x.zero_point)))`."""
 
-    host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent"),)
+    host = (Kernel("mean", "axes shape x_zero_point zero_point multiplier exponent contract?"),)
 
     def reach(self) -> Reach:
         reach = Reach.one(times(self.x.ends, self.count), self.factor)
@@ -129,7 +135,9 @@ class Mean(Rescaling, Reduction):
 
     @property
     def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R: `x.scale / (y.scale * count)`, the count divided into the multiplier."""
+        """(multiplier, exponent) of R: `x.scale / (y.scale * count)`; in `double` the count divides the multiplier."""
+        if self.contract == "single":
+            return quantize_multiplier(self.factor / self.count)
         multiplier, exponent = super().multipliers
         shift = min(self.count.bit_length() - 1, 32, 31 + exponent)
         return (multiplier << shift) // self.count, exponent - shift
@@ -153,6 +161,7 @@ class ResizeBilinear(Operator):
     is the definition. With the `offset` of a uint8 file the arithmetic is float32 on `x + offset`.
     """
 
+    wide = True
     host = (Kernel("resize_bilinear", "size align_corners half_pixel_centers offset?"),)
 
     align_corners: bool = False
@@ -249,17 +258,27 @@ class L2Normalization(AlongAxis):
 class Softmax(AlongAxis):
     """`exp(beta * x) / sum(exp(beta * x))` along `axis` in TensorFlow Lite's fixed-point arithmetic.
 
-    The output has scale 1/256 and zero point -128.
+    There the output has scale 1/256 and zero point -128; another scale is part of the dividends.
     """
 
     host = (Kernel("softmax", "axis multiplier exponent"),)
 
     beta: float = 1.0
 
+    def kernels(self) -> tuple[Kernel, ...]:
+        if (self.steps, self.output.zero_point) == (256, -128):
+            return self.host
+        return (Kernel("softmax", "axis multiplier exponent steps zero_point"),)
+
+    @property
+    def steps(self) -> float:
+        """Steps of the output in 1."""
+        return 1 / self.output.scale
+
     def check(self) -> None:
         self.expect_int8()
         super().check()
-        self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 256, -128))
+        self.expect("whether 1 is at most 2**16 steps of the output", 0.5 < self.steps <= 2**MOST_PLACES, True)
         self.expect("whether beta is finite", math.isfinite(self.beta), True)
         self.expect("whether beta times the input's scale is above 2**-26", self.beta * self.x.scale > 2**-26, True)
 

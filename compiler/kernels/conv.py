@@ -28,7 +28,7 @@ from ..graph.ranges import problem
 from ..limits import most_padding
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
-from ..schedule.depthwise import reach
+from ..schedule.depthwise import depthwise_of, reach
 from ..schedule.epilogue import PLANES, Stage
 from ..tvm_compat import Schedule
 from . import depthwise, language
@@ -102,7 +102,7 @@ def groups_per_part(op: g.QConv2d, cfg: Config) -> int:
     return next((k for k in whole if not k * outputs % cfg.block_out), op.groups)
 
 
-def ungrouped(op: g.QConv2d) -> NDArray[np.int8]:
+def ungrouped(op: g.QConv2d | g.IntegerConv2d) -> NDArray[np.int8]:
     """The weights (O, C, KH, KW), zero where an output channel does not read an input channel."""
     (o, c, kh, kw), group = op.weight.shape, np.arange(op.groups)
     weight = np.zeros((op.groups, o // op.groups, op.groups, c, kh, kw), np.int8)
@@ -204,21 +204,59 @@ def folded_conv(k: Kernel, op: g.QConv2d) -> None:
             k.store(out[n, these, top : top + rows, left : left + columns], y, par[these])
 
 
+@by_shape(lambda op: (language.integers(op), op.result_bytes))
+def integer_conv2d(k: Kernel, op: g.IntegerConv2d) -> None:
+    """The sums of a convolution, as planes of their bytes; one of groups has zeros among its weights."""
+    if op.x.data is not None:
+        raise Unfit("its input is a constant")
+    if own_rows(op, k.cfg):
+        weights, ready, shape = layout.pack_depthwise_weights(op.weight[:, 0], k.cfg), depthwise_of, op.shape
+    else:
+        weights, ready, shape = layout.pack_weights(ungrouped(op), k.cfg), conv2d_of, replace(op.shape, groups=1)
+    _append_planes(k, op, ready, shape, {"w": k.rec.constant(f"{op.name}.w", weights)})
+
+
+@by_shape(lambda op: op.result_bytes)
+def integer_dense(k: Kernel, op: g.IntegerMatMul) -> None:
+    """The sums of the products of rows with constant weights, as planes of their bytes."""
+    if op.weight is None or op.x.data is not None:
+        raise Unfit("its operands are not rows and a constant int8 matrix")
+    n, features = op.x.shape
+    weights = k.rec.constant(f"{op.name}.w", layout.pack_dense_weights(op.weight, k.cfg))
+    _append_planes(k, op, dense_of, ConvShape(n, features, 1, 1, len(op.weight)), {"w": weights})
+
+
+def _append_planes(
+    k: Kernel,
+    op: g.Operator,
+    ready: Callable[..., Schedule],
+    shape: ConvShape,
+    constants: dict[str, Buffer],
+    epilogue: tuple[Stage, ...] = (),
+) -> None:
+    """Record a layer whose output is planes of bytes, one after the other in its buffer, the lowest first."""
+    planes = op.result_bytes
+    buffers = {"x": k.rec.packed(op.x), **constants}
+    packed = packed_shape(op.output.shape, k.cfg)
+    whole, start = place(k.rec.activations[op.output.name])
+    for number, name in enumerate(PLANES[:planes]):
+        at = start + number * math.prod(packed)
+        buffers[name] = Region(f"{op.output.name}.{name}", packed, whole=whole, start=at)
+    scheduled = k.rec.schedule(ready, shape, epilogue=epilogue, planes=planes)
+    build_into(k.program, scheduled, buffers, k.rec.placement, name=op.name)
+
+
 _INT16 = np.iinfo(np.int16)
 
 
 def dense16(k: Kernel, op: g.Dense16) -> None:
-    """A dense layer with results of 16 or 32 bits: the ALU rescales the sums, each byte is stored in a plane.
-
-    The output's buffer has the planes one after the other, the lowest bytes first.
-    """
+    """A dense layer with results of 16 or 32 bits: the ALU rescales the sums, each byte is stored in a plane."""
     k.need("rescale")
     if why := problem(op):
         raise Unfit(why)
     planes, (low, high), bias = op.result_bytes, op.result_ends, op.corrected_bias
     multiplier, exponent = op.multipliers
     buffers = {
-        "x": k.rec.packed(op.x),
         "w": k.rec.constant(f"{op.name}.w", layout.pack_dense_weights(op.weight, k.cfg)),
         "scale": k.requant(Requant(0, 1 << 30, 1, 0), "scale", multiplier=multiplier, exponent=exponent).buffer,
     }
@@ -231,11 +269,4 @@ def dense16(k: Kernel, op: g.Dense16) -> None:
     if planes == 2 and high > _INT16.max:
         chain.append(("min", int(_INT16.max)))
     n, features = op.x.shape
-    shape = ConvShape(n, features, 1, 1, len(op.weight))
-    scheduled = k.rec.schedule(dense_of, shape, epilogue=tuple(chain), planes=planes)
-    packed = packed_shape(op.output.shape, k.cfg)
-    whole, start = place(k.rec.activations[op.output.name])
-    for number, name in enumerate(PLANES[:planes]):
-        at = start + number * math.prod(packed)
-        buffers[name] = Region(f"{op.output.name}.{name}", packed, whole=whole, start=at)
-    build_into(k.program, scheduled, buffers, k.rec.placement, name=op.name)
+    _append_planes(k, op, dense_of, ConvShape(n, features, 1, 1, len(op.weight)), buffers, tuple(chain))

@@ -377,7 +377,7 @@ def _line(op: g.Mul, k: int, constants: NDArray[np.int64]) -> Line | None:
     factor, weights = constants - op.inputs[k].zero_point, list[NDArray[np.int64]]()
     while not weights or (factor != sum(weights)).any():
         weights.append(np.clip(factor - sum(weights), -_MOST - 1, _MOST))
-    store = Requant(0, *op.multipliers, op.output.zero_point, op.low, op.high, "double")
+    store = Requant(0, *op.multipliers, op.output.zero_point, op.low, op.high, op.contract)
     return Line(tuple(weights), -op.inputs[1 - k].zero_point * factor, store)
 
 

@@ -47,7 +47,8 @@ def _in_tiles(k: Kernel, op: g.BatchMatMul, size: int) -> None:
     block, deep, tile = k.cfg.block_in, x.shape["inner"], _tile(k, out, x, size)
     lanes = op.inner - (deep - 1) * block  # of the last block
 
-    par = k.parameters(Requant(op.inner * zx * zy, *op.multipliers, op.output.zero_point))
+    store = Requant(op.inner * zx * zy, *op.multipliers, op.output.zero_point, contract=op.contract)
+    par = k.parameters(store)
     zero_x, zero_y = _zeros(k, Mem.INP, zx, block), _zeros(k, Mem.WGT, zy, block, lanes)
     matrices, columns, rows, depth = tile
     xs, ws = k.slots(matrices * rows * depth), k.slots(matrices * columns * depth, Mem.WGT)
@@ -216,7 +217,7 @@ def _operands(k: Kernel, op: g.BatchMatMul) -> tuple[Array, Array, Array]:
 
 
 def _parameters(k: Kernel, op: g.BatchMatMul) -> Tile:
-    return k.parameters(Requant(0, *op.multipliers, op.output.zero_point))
+    return k.parameters(Requant(0, *op.multipliers, op.output.zero_point, contract=op.contract))
 
 
 def in_whole_blocks(k: Kernel, number: int) -> Array:

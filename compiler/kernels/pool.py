@@ -83,7 +83,8 @@ def mean_requant(op: g.Mean | g.AveragePool | g.ExactAveragePool, contract: str)
             bias = -op.shape.taps * op.x.zero_point
             return Requant(bias, *op.multipliers, op.output.zero_point, op.low, op.high, contract)
         case _:
-            return Requant(-op.count * op.x.zero_point, *op.multipliers, op.output.zero_point)
+            bias = -op.count * op.x.zero_point
+            return Requant(bias, *op.multipliers, op.output.zero_point, contract=op.contract)
 
 
 _MOST_CLASSES = 3  # classes of rows or columns: with more, instructions would be too short

@@ -142,7 +142,7 @@ def limits(ops: Sequence[g.Operator]) -> dict[str, int]:
     return found
 
 
-def own_rows(op: g.QConv2d, cfg: Config) -> bool:
+def own_rows(op: g.QConv2d | g.IntegerConv2d, cfg: Config) -> bool:
     """True if the convolution runs on DWGEMM: one output channel for every input channel."""
     return op.depthwise and len(op.weight) == op.groups and "depthwise" in cfg.extensions
 

@@ -23,7 +23,7 @@ from ...hw.isa import PAR, Mem
 from ...hw.rounding import CONTRACTS
 from ...runtime.hostops import fixed_point as kernel
 from ...runtime.hostops.deeploy import exponentials as integer_exponentials
-from ...runtime.hostops.fixed_point import exponentials
+from ...runtime.hostops.fixed_point import exponentials, numerators
 from .. import graph as g
 from ..graph.integer_forms import Requant
 from .language import Array, Extents, Kernel, Tile, Unfit, cuts, refuse
@@ -65,7 +65,9 @@ class _Softmax:
         self.quotients = k.temporary("turned", group=self.groups, channel=whole)
         self.again = k.array(self.quotients.buffer, group=self.groups, block=blocks)  # as weights
         self.units = k.constant(Mem.INP, "units", np.eye(lanes, dtype=np.int8)[:, None], kept=True, lane=lanes)
-        known, summands = exponentials(*op.multipliers)
+        known, fraction = numerators(*op.multipliers, op.steps)
+        _, summands = exponentials(*op.multipliers)
+        self.form = fraction, op.output.zero_point
         self.summand = k.table("summand", summands[::-1])
         self.exponential = k.table("exp", np.maximum(known, 0)[::-1])
 
@@ -95,7 +97,8 @@ class _Softmax:
             for tile, scores in self._loaded(first, tiles):
                 self._sum(tile, scores)
             if not reciprocals:  # their constants are loaded behind scores, which are read first
-                constants, pars = load_constants(self.k, self.slope[0], self.numbers), self.par.parts(self.batch // 2)
+                constants = load_constants(self.k, self.slope[0], self.numbers, *self.form)
+                pars = self.par.parts(self.batch // 2)
                 reciprocals = [Reciprocals(self.k, constants, par, bank) for par, bank in zip(pars, self.banks)]
             waiting = [half.inverse(sums) for half, sums in zip(reciprocals, self.sums.parts(self.batch // 2))]
             while waiting:  # each runs until it waits for DRAM
@@ -195,8 +198,10 @@ class Constants(NamedTuple):
     """A table of bit lengths, parameters of the first guess, accumulators with `_NUMBERS`, and what orders bytes.
 
     `matrices` (plane, entry) put planes at their bytes of parameters; `rest` (entry), in DRAM, has all other bytes.
+    Quotients have `fraction` bits after the point.
     """
 
+    fraction: int
     bits: int
     slope: Tile
     numbers: Tile
@@ -204,7 +209,7 @@ class Constants(NamedTuple):
     rest: Array
 
 
-def load_constants(k: Kernel, slope: Tile, numbers: Tile) -> Constants:
+def load_constants(k: Kernel, slope: Tile, numbers: Tile, fraction: int, zero_point: int) -> Constants:
     """Load the constants of reciprocals: one entry of parameters, `NUMBERS` accumulators, a table, and matrices."""
     cfg, each = k.cfg, parameter_entries(k.cfg)
     places = np.arange(cfg.par_entry_bytes).reshape(each, cfg.out_entry_bytes)
@@ -212,14 +217,15 @@ def load_constants(k: Kernel, slope: Tile, numbers: Tile) -> Constants:
     planes, lanes = WORD + np.arange(PLANES).reshape(-1, 1, 1, 1), np.arange(cfg.block_in)
     chosen = (byte[..., None] == planes) & (channel[..., None] == lanes)
     made = chosen.astype(np.int8).reshape(-1, cfg.block_out, cfg.block_in)
-    facts = {"bias": 0, "multiplier": 0, "exponent": 0, "zero_point": -128, "low": -128, "high": 127}
+    facts = {"bias": 0, "multiplier": 0, "exponent": 0, "zero_point": zero_point, "low": -128, "high": 127}
     words = PAR.encode(1, **facts, mode=CONTRACTS.index("double")).astype("<u8").view(np.int8)
     rest = k.known("rest", words.reshape(-1)[byte].reshape(each, cfg.batch, -1), entry=each)
     matrices = k.constant(Mem.WGT, "bytes", made, kept=True, plane=PLANES, entry=each)
     k.load(slope, k.requant(Requant(0, -kernel.SLOPE, 0, 0), "slope"))
     values = np.broadcast_to(_NUMBERS[:, None, None], (NUMBERS, cfg.batch, cfg.block_out)).astype(np.int32)
     k.load(numbers, k.known("numbers", values))
-    return Constants(k.table("bits", np.array([n.bit_length() for n in range(256)])), slope, numbers, matrices, rest)
+    bits = k.table("bits", np.array([n.bit_length() for n in range(256)]))
+    return Constants(fraction, bits, slope, numbers, matrices, rest)
 
 
 class Reciprocals:
@@ -300,13 +306,14 @@ class Reciprocals:
         copy += y
         copy.minimum(below_two)
         y += copy
-        # The product has 12 integer bits of the sum and 31 - 8 more to lose: its exponent is -34 - shift, of six bits
-        # in two's complement. The lowest one is the sign of the multiplier, and five are a plane.
+        # The product has 12 integer bits of the sum and 31 more to lose, less the fraction that stays: its exponent is
+        # fraction - 42 - shift, of six bits in two's complement. The lowest one is the sign of the multiplier, and five
+        # are a plane.
         other += shift
         other <<= 31
         y += other
         shift *= -1
-        shift += -34
+        shift += self.found.fraction - 42
         shift >>= 1
         shift += 32
         yield from self.make(y, shift)

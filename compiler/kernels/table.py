@@ -19,7 +19,7 @@ from .. import graph as g
 from . import language
 from .attention import attention, rotary
 from .cache import RowsJoined, RowsOut, heads_out, join_rows, write_columns, write_rows
-from .conv import conv2d, dense, dense16, whole_image
+from .conv import conv2d, dense, dense16, integer_conv2d, integer_dense, whole_image
 from .elementwise import constant_per_channel, leaky_relu, lookup, pair, prelu, requantise, sum_of_two, weighted_sum
 from .fold import Fold
 from .language import Record
@@ -63,6 +63,8 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.QDense: (dense,),
     g.QConvTranspose2d: (conv_transpose,),
     g.Dense16: (dense16,),
+    g.IntegerConv2d: (integer_conv2d,),
+    g.IntegerMatMul: (integer_dense,),
     g.QuantizeImage: (quantise_image,),
     RowsJoined: (join_rows,),
     RowsOut: (heads_out,),
@@ -99,8 +101,10 @@ def also(alternatives: Sequence[Alternative]) -> Generator[None, None, None]:
 
 
 def kernels_of(op: g.Operator) -> tuple[Record, ...]:
-    """The kernels of operators of this class; none where it has no row."""
+    """The kernels of operators of this class; none where it has no row, or for activations of 16 bits."""
     others = tuple(each.record for each in _ALSO.get() if isinstance(op, each.operators))
+    if op.x.dtype == "int16":  # operators of both widths, of which the accelerator has int8
+        return others
     return *others, *next((KERNELS[kind] for kind in type(op).__mro__ if kind in KERNELS), ())
 
 
@@ -134,7 +138,7 @@ def refusal(op: g.Operator, cfg: Config) -> str:
     """Reason why no kernel computes `op`, the one of the last kernel; empty if a kernel computes it."""
     kernels = kernels_of(op)
     if not kernels:
-        return f"no kernel computes {type(op).__name__}"
+        return f"no kernel computes {type(op).__name__}{' of 16 bits' if op.x.dtype == 'int16' else ''}"
     return "" if chosen(op, cfg) else language.why_not(kernels[-1], op, cfg)
 
 

@@ -1,4 +1,4 @@
-"""The host CPU as a module of a target: its times by a model of a Cortex-A9, and its pass `tabled`.
+"""The host CPU as a module of a target: its times by a model of a Cortex-A9, and its passes.
 
 `HostModel`: 2.5 cycles per multiply-accumulate is the lower end of published runs of scalar int8 C (2.5 to 8.2);
 MobileNetV1's depthwise and other layers took 5.7 on one core of a PYNQ-Z1 at 650 MHz. Fields without published figures
@@ -6,7 +6,8 @@ are marked as assumed.
 
 `tabled` replaces consecutive element-wise operators by one table of 256 or 256 x 256 values. It applies where the host
 must compute one of them: float32 functions, and int8 operators of ranks that the accelerator does not have. Operators
-of the accelerator join such a table if that brings no more tensors to the host.
+of the accelerator join such a table if that brings no more tensors to the host. `scaled_sums` makes one step of what
+follows the integer sums of a dynamically quantised layer.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from ...runtime.hostops import STAGES
 from .. import graph as g
 from ..graph.operators import BYTES
+from ..graph.rewrite import Producers, Rule, rewrite, without_unread
 from .module import ExecModule, Memory, Pattern
 from .steps import Steps
 
@@ -58,8 +60,9 @@ class HostModel:
     def _cells(self, op: g.Cells) -> float:
         return self.mac * op.macs + self.byte * _nbytes(op) + self.softmax_byte * op.functions
 
+    @_cycles.register(g.IntegerConv2d)
     @_cycles.register(g.Linear)
-    def _layer(self, op: g.Linear) -> float:
+    def _layer(self, op: g.Linear | g.IntegerConv2d) -> float:
         mac = self.depthwise_mac if op.depthwise else self.mac
         return mac * op.macs + self.byte * op.output.nbytes
 
@@ -315,6 +318,38 @@ def _value(op: g.Operator, known: Mapping[str, np.ndarray], rank: int) -> np.nda
     return arrays[0]
 
 
+def scaled_sums(graph: g.Graph) -> g.Graph:
+    """Integer sums that are scaled, added to a bias and clamped in float32 are one operator."""
+
+    def binary(op: g.FloatBinary, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        for t, other in (op.inputs, op.inputs[::-1]):
+            before = producers.get(t.name)
+            if before is None or readers.only(before) is None or op.output.shape != t.shape:
+                continue
+            if op.function == "Mul" and isinstance(before, g.Cast):
+                less = producers.get(before.x.name)
+                if isinstance(less, g.SubtractZeroPoint) and readers.only(less) is not None and _along(other, less):
+                    return [g.ScaleSums(op.name, (*less.inputs, other), op.output, less.sums, less.axis)]
+            if isinstance(before, g.ScaleSums) and op.function == "Add" and before.extends and _along(other, before):
+                return [replace(before, name=op.name, inputs=(*before.inputs, other), output=op.output)]
+        return None
+
+    def clamped(op: g.FloatFunction, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        before = producers.get(op.x.name)
+        if op.function != "Relu" or not isinstance(before, g.ScaleSums) or readers.only(before) is None:
+            return None
+        return [replace(before, name=op.name, output=op.output, relu=True)]
+
+    found = rewrite(graph, Rule(g.FloatBinary, binary), Rule(g.FloatFunction, clamped))
+    return graph if found is graph else without_unread(found)
+
+
+def _along(t: g.Tensor, op: g.SubtractZeroPoint | g.ScaleSums) -> bool:
+    """True if `t` is one number, or one for each index of the axis of `op`."""
+    sizes = (1,) * (len(op.output.shape) - len(t.shape)) + t.shape
+    return all(n == 1 or k == op.axis for k, n in enumerate(sizes))
+
+
 def _without_kernel(op: g.Operator) -> str:
     return "" if op.kernels() else "it has no kernel"
 
@@ -324,7 +359,7 @@ class HostCpu(ExecModule):
 
     name = "host"
     patterns = (Pattern("operator with a kernel", (g.Operator,), _without_kernel),)
-    transformations = (tabled,)
+    transformations = (tabled, scaled_sums)
     memories = (Memory("DRAM", 512 << 20, 8.0, ("activations", "weights")),)
 
     def __init__(self, model: HostModel | None = None):

@@ -1,7 +1,7 @@
 """Operators of transformers in integers: matrix products, norms, rotations, and attention over caches.
 
-`R` is the rounding of hw/rounding.py, contract double. An operator with a position computes a block of T consecutive
-tokens of a text: the position is int32 (1,), n, and row k is token n * T + k, counted from 0.
+`R` is the rounding of hw/rounding.py, contract double unless `contract` is given. An operator with a position computes
+a block of T consecutive tokens of a text: the position is int32 (1,), n, and row k is token n * T + k, counted from 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from .arrays import AnyArray, Attrs, Int8, Int16, Int32, Int64, Ints
 from .c_calls import C, Value, Writer, spread, strides
 from .movement import copy_whole
 from .roots import HIGH, LOW, ROOT_BITS, inverse_root
-from .row import TWO_SCALES, HostOp, Operand, Operands, multiplied, need
+from .row import TWO_SCALES, WIDE, HostOp, Operand, Operands, multiplied, need
+from .wide import SHORT_BITS, short_rescale
 
 ROTATION_BITS = 14  # fractional bits of the cosines and sines of `rotate`
 TURN = quantize_multiplier(2.0**-ROTATION_BITS)  # (multiplier, exponent) of R after a rotation
@@ -33,25 +34,33 @@ _SMALL_SUM = 512  # context for which sums of weights, shifted left by 4, use al
 
 
 def batch_matmul(
-    x: Int8,
-    y: Int8,
+    x: AnyArray,
+    y: AnyArray,
     *,
     zero_points: Ints,
     multiplier: int,
     exponent: int,
     transposed: bool = False,
     images: bool = False,
-) -> Int8:
-    """int8 `clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of `x` by columns of `y`, or by its rows if `transposed`.
+    contract: str = "double",
+) -> AnyArray:
+    """`clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of `x` by columns of `y`, or by its rows if `transposed`.
 
     The dimensions before the last two broadcast. `zero_points` belong to x, y and the output. With `images` matrices
-    are images of one row, (N, columns, 1, rows).
+    are images of one row, (N, columns, 1, rows). R is contract double; of int16 `x`, by int16 or int8 `y`, it is
+    `short_rescale`. The result has the type of `x`.
     """
     if images:
         x, y = (t[:, :, 0].swapaxes(1, 2) for t in (x, y))
     a, b = (t.astype(np.float64) - zero_points[k] for k, t in enumerate((x, y)))  # sums are exact below 2**53
     products = (a @ (b.swapaxes(-1, -2) if transposed else b)).astype(np.int64)
-    result = requantise(products, multiplier, exponent, zero_points[2])
+    scaled = (
+        short_rescale(products, multiplier, exponent)
+        if x.dtype == np.int16
+        else rescale(products, multiplier, exponent, contract)
+    )
+    info = np.iinfo(x.dtype)
+    result = np.clip(scaled + zero_points[2], info.min, info.max).astype(x.dtype)
     return np.ascontiguousarray(result.swapaxes(1, 2)[:, :, None]) if images else result
 
 
@@ -166,14 +175,18 @@ def _places(position: Int32, tokens: int, size: int, what: str) -> Int64:
 
 
 def _batch_multiplied(inputs: Operands, a: Attrs) -> Operand:
-    x, y = (operand.shape for operand in inputs)
+    (x, dtype, _), (y, second, _) = inputs
+    need(second in ("int8", dtype), f"inputs are {dtype} and {second}: the second must be int8, or as the first")
+    need(
+        dtype == "int8" or a["exponent"] < SHORT_BITS, f"exponent = {a['exponent']}: of int16 at most {SHORT_BITS - 1}"
+    )
     if a["images"]:
         need(all(len(s) == 4 and s[2] == 1 for s in (x, y)), f"inputs {[x, y]} are not images of one row")
-        matrices = [Operand((s[0], s[3], s[1]), "int8") for s in (x, y)]
-        (count, rows, columns), dtype, _ = _batch_multiplied(matrices, a | {"images": False})
+        matrices = [Operand((s[0], s[3], s[1]), each) for s, each in ((x, dtype), (y, second))]
+        (count, rows, columns), *_ = _batch_multiplied(matrices, a | {"images": False})
         return Operand((count, columns, 1, rows), dtype)
     y = (*y[:-2], *y[:-3:-1]) if a["transposed"] else y
-    return multiplied([Operand(x, "int8"), Operand(y, "int8")], a)
+    return multiplied([Operand(x, dtype), Operand(y, second)], a)
 
 
 def _normed(inputs: Operands, a: Attrs) -> Operand:
@@ -259,7 +272,7 @@ def _batch_matmul_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Att
     sizes = (x_count, x_size), (y_count, y_size), (count, size)
     plan = w.walk(count, *(spread(around, count, math.prod(inner)) for around, inner in sizes))
     numbers = [*size, x_size[1], *x_step, y_step[1], y_step[0], *step]
-    numbers += [*a["zero_points"], a["multiplier"], a["exponent"]]
+    numbers += [*a["zero_points"], a["multiplier"], a["exponent"], int(a["contract"] == "single")]
     x, y = (v.pointer for v in inputs)
     w.call("tw_batch_matmul", x, y, output.pointer, plan, w.array("numbers", numbers))
 
@@ -319,7 +332,7 @@ _GROUPS = dict.fromkeys(("key_groups", "value_groups"), ListOf(Int(-1)))
 _PLACED = ("int8", "int32")  # the last input is a position
 
 ROWS = (
-    HostOp(batch_matmul, _batch_multiplied, count=2, c=_batch_matmul_in_c),
+    HostOp(batch_matmul, _batch_multiplied, {}, WIDE, count=2, c=_batch_matmul_in_c, narrow=True),
     HostOp(rms_norm, _normed, _PER_ELEMENT, c=_rms_norm_in_c),
     HostOp(rotate, _rotated, _ANGLES, _PLACED, count=2, c=_rotate_in_c),
     HostOp(write_rows, _with_rows, {}, _PLACED, count=3, c=_write_rows_in_c),

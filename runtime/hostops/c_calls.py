@@ -155,6 +155,7 @@ class C:
     | `rows`, `planes` | (rows, elements of a row) of the first input; images times channels |
     | `along` | `along` of the attribute `axis` |
     | `kept`, `gone`, `gone_count` | `reduction` over the attribute `axes` |
+    | `once` | 1 where the attribute `contract` is `single`, else 0 |
     | `numbers` | constant array of the words in `numbers` |
     | an attribute | its number, or a constant array; `name_type` is the array's type, `a+b` two arrays as one |
     | `x.shape.1:`, `out.shape.0`, `pads.:2` | sizes of the first input or the output, values of an attribute |
@@ -207,6 +208,8 @@ class C:
                 return along(x, a["axis"])
             case "kept" | "gone" | "gone_count":
                 return [reduction(w, x, a["axes"])[("kept", "gone", "gone_count").index(word)]]
+            case "once":
+                return [int(a["contract"] == "single")]
             case "numbers":
                 words = self.numbers.split()
                 values = (v for one in words for v in self._number(one, w, inputs, output, a))

@@ -1,12 +1,13 @@
 """Quantised operators that compute each value, or each pair of values, by itself.
 
-Activations are int8; arrays of any shape. `R` is the rounding of hw/rounding.py with (multiplier, exponent), contract
-double.
+Activations are int8, of some operators also int16; arrays of any shape. `R` is the rounding of hw/rounding.py with
+(multiplier, exponent), contract double unless `contract` is given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,24 +18,47 @@ from ..schema import Array, Int, OneOf
 from .arrays import AnyArray, Attrs, Float32, Int8, Int64, Ints
 from .c_calls import C, Value, Writer
 from .fixed_point import bit_count, reciprocal
-from .row import INT32, INTEGERS, TWO_SCALES, HostOp, Operand, Operands, cast_to, giving, need, together
+from .row import (
+    CLAMP,
+    INT16,
+    INT32,
+    INTEGERS,
+    TWO_SCALES,
+    WIDE,
+    HostOp,
+    Operand,
+    Operands,
+    cast_to,
+    giving,
+    limited,
+    need,
+    need_values,
+    one_type,
+    together,
+)
 
 _EVERY = np.arange(-128, 128).astype(np.int8)
 # The float32 before 0.5: a tie and this make a whole number, as float32 rounds their sum, but this and this do not.
 _BELOW_HALF = np.nextafter(np.float32(0.5), np.float32(0))
 
 
-def quantize(x: Float32, *, scale: float, zero_point: int, ties_away: bool = False) -> Int8:
-    """int8 `clamp(round(x / scale) + zero_point, -128, 127)`, divided in float32.
+def quantize(x: Float32, *, scale: float, zero_point: int, ties_away: bool = False, dtype: str = "int8") -> AnyArray:
+    """`clamp(round(x / scale) + zero_point)` as `dtype`, int8 or int16, divided in float32.
 
     Ties go to the even value, as in ONNX, or away from zero. Raises `InputError` for values that are not numbers.
     """
     if np.isnan(x).any():
-        raise InputError("the input holds NaN, which has no int8 value")
+        raise InputError(f"the input holds NaN, which has no {dtype} value")
     with np.errstate(over="ignore"):  # the largest numbers are clamped like those that are not finite
         q = np.asarray(x, np.float32) / np.float32(scale)
     q = np.trunc(q + np.copysign(_BELOW_HALF, q)) if ties_away else np.rint(q)
-    return np.clip(q + zero_point, -128, 127).astype(np.int8)
+    return _clamped(q + zero_point, dtype)
+
+
+def _clamped(values: AnyArray, dtype: Any, low: int | None = None, high: int | None = None) -> AnyArray:
+    """`values` clamped to `low`..`high`, by default to all values of `dtype`, as `dtype`."""
+    info = np.iinfo(dtype)
+    return np.clip(values, info.min if low is None else low, info.max if high is None else high).astype(dtype)
 
 
 def expect_numbers(flags: Int8) -> Int8:
@@ -70,17 +94,17 @@ def rescale_integers(
     x: AnyArray, *, x_zero_point: int, zero_point: int, multiplier: int, exponent: int, dtype: str
 ) -> AnyArray:
     """`clamp(zero_point + R(x - x_zero_point))` as `dtype`, int8, int16 or int32, of integers `x`."""
-    result = rounding.rescale(x.astype(np.int64) - x_zero_point, multiplier, exponent) + zero_point
-    info = np.iinfo(dtype)
-    return np.clip(result, info.min, info.max).astype(dtype)
+    return _clamped(rounding.rescale(x.astype(np.int64) - x_zero_point, multiplier, exponent) + zero_point, dtype)
 
 
-def lookup(x: Int8, *, table: Int8) -> Int8:
-    """int8 `table[x + 128]`; the table has 256 entries."""
-    return table[x.astype(np.int64) + 128]
+def lookup(x: AnyArray, *, table: AnyArray) -> AnyArray:
+    """`table[x + 128]` of int8 by 256 entries, `table[x + 2**15]` of int16 by 65,536."""
+    return table[x.astype(np.int64) - np.iinfo(x.dtype).min]
 
 
-def aligned(x: Int8, y: Int8, zero_points: Ints, multipliers: Ints, exponents: Ints, shift: int) -> tuple[Int64, Int64]:
+def aligned(
+    x: AnyArray, y: AnyArray, zero_points: Ints, multipliers: Ints, exponents: Ints, shift: int
+) -> tuple[Int64, Int64]:
     """`R((t - z) << shift)` of both operands, each with its own zero point and scale."""
     first, second = (
         rounding.rescale((t.astype(np.int64) - zero_points[k]) << shift, multipliers[k], exponents[k])
@@ -90,8 +114,8 @@ def aligned(x: Int8, y: Int8, zero_points: Ints, multipliers: Ints, exponents: I
 
 
 def add(
-    x: Int8,
-    y: Int8,
+    x: AnyArray,
+    y: AnyArray,
     *,
     zero_points: Ints,
     multipliers: Ints,
@@ -100,21 +124,31 @@ def add(
     shift: int,
     low: int = -128,
     high: int = 127,
-) -> Int8:
-    """int8 `clamp(z + R2(R0((x - zx) << shift) + sign * R1((y - zy) << shift)), low, high)`, contract double.
+) -> AnyArray:
+    """`clamp(z + R2(R0((x - zx) << shift) + sign * R1((y - zy) << shift)), low, high)`, contract double.
 
-    `zero_points`, `multipliers` and `exponents` belong to x, y and the output in this order.
+    `zero_points`, `multipliers` and `exponents` belong to x, y and the output in this order. All have one dtype.
     """
     first, second = aligned(x, y, zero_points, multipliers, exponents, shift)
-    return rounding.requantise(first + sign * second, multipliers[2], exponents[2], zero_points[2], low, high)
+    scaled = rounding.rescale(first + sign * second, multipliers[2], exponents[2])
+    return _clamped(scaled + zero_points[2], x.dtype, low, high)
 
 
 def multiply(
-    x: Int8, y: Int8, *, zero_points: Ints, multiplier: int, exponent: int, low: int = -128, high: int = 127
-) -> Int8:
-    """int8 `clamp(z + R((x - zx) * (y - zy)), low, high)`, contract double; zero points of x, y and the output."""
+    x: AnyArray,
+    y: AnyArray,
+    *,
+    zero_points: Ints,
+    multiplier: int,
+    exponent: int,
+    low: int = -128,
+    high: int = 127,
+    contract: str = "double",
+) -> AnyArray:
+    """`clamp(z + R((x - zx) * (y - zy)), low, high)` of `x`'s dtype; zero points of x, y and the output."""
     product = (x.astype(np.int64) - zero_points[0]) * (y.astype(np.int64) - zero_points[1])
-    return rounding.requantise(product, multiplier, exponent, zero_points[2], low, high)
+    scaled = rounding.rescale(product, multiplier, exponent, contract) + zero_points[2]
+    return _clamped(scaled, x.dtype, low, high)
 
 
 def divide(
@@ -137,12 +171,12 @@ def divide(
     return np.clip(scaled + zero_points[2], low, high).astype(np.int8)
 
 
-def maximum(x: Int8, y: Int8) -> Int8:
+def maximum(x: AnyArray, y: AnyArray) -> AnyArray:
     """The larger value of each pair."""
     return np.maximum(x, y)
 
 
-def minimum(x: Int8, y: Int8) -> Int8:
+def minimum(x: AnyArray, y: AnyArray) -> AnyArray:
     """The smaller value of each pair."""
     return np.minimum(x, y)
 
@@ -175,8 +209,16 @@ def _recoded(inputs: Operands, a: Attrs) -> Operand:
 
 
 def _looked_up(inputs: Operands, a: Attrs) -> Operand:
-    need(a["table"].shape == (256,), f"table {a['table'].shape}: must have 256 entries")
-    return Operand(inputs[0].shape, "int8")
+    (shape, dtype, _), table = inputs[0], a["table"]
+    entries = 1 << np.iinfo(dtype).bits
+    need(table.shape == (entries,), f"table {table.shape}: must have {entries} entries")
+    need(str(table.dtype) == dtype, f"the table is {table.dtype}: must be {dtype} as the input")
+    return Operand(shape, dtype)
+
+
+def _quantised(inputs: Operands, a: Attrs) -> Operand:
+    need_values(a["dtype"], a["zero_point"])
+    return cast_to(inputs, a)
 
 
 def _looked_up_pairs(inputs: Operands, a: Attrs) -> Operand:
@@ -188,23 +230,19 @@ def _rescale_by_table(w: Writer, inputs: Sequence[Value], output: Value, a: Attr
     C("tw_lookup", "x out size table")(w, inputs, output, {"table": rescale(_EVERY, **a)})
 
 
-def _product_in_c(function: str) -> C:
-    return C(function, "inputs out walk numbers", "zero_points multiplier exponent low high")
-
-
 ROWS = (
     HostOp(
         quantize,
-        giving("int8"),
-        {},
+        _quantised,
+        {"zero_point": INT16, "dtype": OneOf(WIDE)},
         ("float32",),
-        c=C("tw_quantize", "x out size scale zero_point ties_away", checked=True),
+        c=C("tw_quantize", "x out out_type size scale zero_point ties_away", checked=True),
     ),
     HostOp(expect_numbers, giving("int8"), c=C("tw_expect_numbers", "x out size", checked=True)),
     HostOp(
         dequantize,
         giving("float32"),
-        {},
+        {"zero_point": INT16},
         ("int8", "int16"),
         c=C("tw_dequantize", "x x_width out size scale zero_point"),
     ),
@@ -218,18 +256,33 @@ ROWS = (
         INTEGERS,
         c=C("tw_rescale_integers", "x x_type out out_type size x_zero_point zero_point multiplier exponent"),
     ),
-    HostOp(lookup, _looked_up, {"table": Array(1, ("int8",))}, c=C("tw_lookup", "x out size table")),
+    HostOp(lookup, _looked_up, {"table": Array(1, WIDE)}, WIDE, c=C("tw_lookup", "x out size table"), narrow=True),
     HostOp(
         add,
-        together,
-        {"sign": OneOf((-1, 1)), "shift": Int(0, 22)},
+        limited(one_type),
+        {"sign": OneOf((-1, 1)), "shift": Int(0, 22), **CLAMP},
+        WIDE,
         count=2,
         c=C("tw_add", "inputs out walk numbers", "zero_points multipliers exponents sign shift low high"),
+        narrow=True,
     ),
-    HostOp(multiply, together, count=2, c=_product_in_c("tw_multiply")),
-    HostOp(divide, together, count=2, c=_product_in_c("tw_divide")),
-    HostOp(maximum, together, count=2, c=C("tw_extreme", "inputs out walk 1")),
-    HostOp(minimum, together, count=2, c=C("tw_extreme", "inputs out walk -1")),
+    HostOp(
+        multiply,
+        limited(one_type),
+        CLAMP,
+        WIDE,
+        count=2,
+        c=C("tw_multiply", "inputs out walk numbers", "zero_points multiplier exponent low high once"),
+        narrow=True,
+    ),
+    HostOp(
+        divide,
+        together,
+        count=2,
+        c=C("tw_divide", "inputs out walk numbers", "zero_points multiplier exponent low high"),
+    ),
+    HostOp(maximum, one_type, {}, WIDE, count=2, c=C("tw_extreme", "inputs out walk 1"), narrow=True),
+    HostOp(minimum, one_type, {}, WIDE, count=2, c=C("tw_extreme", "inputs out walk -1"), narrow=True),
     HostOp(
         lookup_pair,
         _looked_up_pairs,

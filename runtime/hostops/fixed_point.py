@@ -92,6 +92,20 @@ def exponentials(multiplier: int, exponent: int) -> tuple[Int64, Int64]:
     return tables
 
 
+@lru_cache(maxsize=64)
+def numerators(multiplier: int, exponent: int, steps: float) -> tuple[Int64, int]:
+    """(exponentials, read-only, bits): times a sum's reciprocal and 2**bits these are shares in `steps` steps.
+
+    They are those of `exponentials` times `steps` / 2**bits, more than 1/2 and at most 1.
+    """
+    fraction, bits = np.frexp(steps)
+    fraction, bits = (1.0, int(bits) - 1) if fraction == 0.5 else (float(fraction), int(bits))
+    known, _ = exponentials(multiplier, exponent)
+    table: Int64 = np.where(known >= 0, (known * round(fraction * (1 << BITS)) + (1 << BITS - 1)) >> BITS, -1)
+    table.flags.writeable = False
+    return table, bits
+
+
 def bit_count(x: Int64) -> Int64:
     """The number of bits of integers >= 0."""
     return np.frexp(x.astype(np.float64))[1].astype(np.int64)

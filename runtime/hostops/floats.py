@@ -254,12 +254,19 @@ def float_max_pool(x: Float32, *, kernel: Ints, strides: Ints, pads: Ints) -> Fl
     return windows(pad_image(x, pads, -np.inf), kernel, strides).max((4, 5))
 
 
-def float_average_pool(x: Float32, *, kernel: Ints, strides: Ints, pads: Ints, padding_counts: bool = False) -> Float32:
-    """Mean of each window, whose values are added in order; padding is 0 and counts, or does not."""
+def float_average_pool(
+    x: Float32, *, kernel: Ints, strides: Ints, pads: Ints, padding_counts: bool = False, by_columns: bool = False
+) -> Float32:
+    """Mean of each window; padding is 0 and counts, or does not.
+
+    Values are added in order, or with `by_columns` those of each column first, as onnxruntime does before opset 19.
+    """
     with np.errstate(all="ignore"):
         seen = windows(pad_image(x, pads, 0.0), kernel, strides)
+        if by_columns:
+            seen = np.add.accumulate(seen, 4)[:, :, :, :, -1:]
         total = np.zeros(seen.shape[:4], np.float32)
-        for i, j in np.ndindex(*kernel):
+        for i, j in np.ndindex(*seen.shape[4:]):
             total += seen[..., i, j]
         ones = pad_image(np.ones_like(x[:1, :1]), pads, float(padding_counts))
         return total / windows(ones, kernel, strides).sum((4, 5), dtype=np.float32)
@@ -363,6 +370,6 @@ ROWS = (
     HostOp(
         float_conv_transpose2d, _conv_transposed, _BACK, _FLOAT, (4,), c=_convolution_in_c("float_conv_transpose2d")
     ),
-    HostOp(float_max_pool, giving("float32", pooled), {}, _FLOAT, (4,), c=_pool_in_c("1 0")),
-    HostOp(float_average_pool, _mean_of_windows, {}, _FLOAT, (4,), c=_pool_in_c("0 padding_counts")),
+    HostOp(float_max_pool, giving("float32", pooled), {}, _FLOAT, (4,), c=_pool_in_c("1 0 0")),
+    HostOp(float_average_pool, _mean_of_windows, {}, _FLOAT, (4,), c=_pool_in_c("0 padding_counts by_columns")),
 )

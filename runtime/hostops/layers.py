@@ -1,4 +1,6 @@
-"""Layers of int8 activations with constant weights: convolutions, dense layers, and their requantisation.
+"""Layers of int8 or int16 activations with constant weights: convolutions, dense layers, and their requantisation.
+
+The sums have the type of the biases, int32 or int64. wide.py has the requantisation of 16-bit layers.
 
 Images are NCHW, rows (N, features); `R` is the rounding of hw/rounding.py with (multiplier, exponent). Layers in
 float32 (floats.py) use the same walks over an image and its padding.
@@ -15,7 +17,7 @@ from ...hw import rounding
 from ..schema import MOST, Array, Int, Kind, ListOf, OneOf
 from .arrays import AnyArray, Attrs, Int8, Int16, Int32, Ints
 from .c_calls import C, Value, Writer
-from .row import PER_CHANNEL, HostOp, Operand, Operands, need
+from .row import PER_CHANNEL, WIDE, HostOp, Operand, Operands, need
 
 # integers that functions of convolutions read in C
 CONVOLUTION = "x.shape out.shape.1: weight.shape.1: strides pads.:2 dilations groups"
@@ -25,18 +27,18 @@ Taps = list[tuple[tuple[int, int], AnyArray]]  # (row, column) of a tap of a ker
 
 
 def conv2d_accumulators(
-    x: Int8,
+    x: AnyArray,
     *,
     weight: AnyArray,
-    bias: Int32,
+    bias: AnyArray,
     x_zero_point: int,
     strides: Ints,
     pads: Ints,
     dilations: Ints,
     groups: int,
-) -> Int32:
-    """int32 `bias + sum((x - x_zero_point) * weight)` of a convolution, weights (O, C / groups, KH, KW), wrapping."""
-    # sums of int8 products stay below 2**53, so float64 products are exact
+) -> AnyArray:
+    """`bias + sum((x - x_zero_point) * weight)` of a convolution, weights (O, C / groups, KH, KW), wrapping."""
+    # sums of products of 16 by 9 bits stay below 2**53, so float64 products are exact
     views = tap_views(pad_image(x.astype(np.float64) - x_zero_point, pads, 0.0), weight.shape[2:], strides, dilations)
     return _with_bias(tap_sums(views, weight.astype(np.float64), groups), bias)
 
@@ -70,14 +72,14 @@ def with_products(sums: AnyArray, taps: AnyArray, seen: AnyArray, ordered: bool)
     return sums
 
 
-def _with_bias(sums: AnyArray, bias: Int32) -> Int32:
-    return (sums.astype(np.int64) + bias.reshape(-1, *(1,) * (sums.ndim - 2))).astype(np.int32)
+def _with_bias(sums: AnyArray, bias: AnyArray) -> AnyArray:
+    return (sums.astype(np.int64) + bias.reshape(-1, *(1,) * (sums.ndim - 2))).astype(bias.dtype)
 
 
 def conv_transpose2d_accumulators(
-    x: Int8, *, weight: AnyArray, bias: Int32, x_zero_point: int, strides: Ints, pads: Ints
-) -> Int32:
-    """int32 accumulators of a transposed convolution, weights (O, C, KH, KW); `pads` is cut off, or added if < 0."""
+    x: AnyArray, *, weight: AnyArray, bias: AnyArray, x_zero_point: int, strides: Ints, pads: Ints
+) -> AnyArray:
+    """Accumulators of a transposed convolution, weights (O, C, KH, KW); `pads` is cut off, or added if < 0."""
     centred = x.astype(np.float64) - x_zero_point
     n, c, height, width = x.shape
     o, _, kh, kw = weight.shape
@@ -88,8 +90,8 @@ def conv_transpose2d_accumulators(
     return _with_bias(cut_image(canvas, pads), bias)
 
 
-def dense_accumulators(x: Int8, *, weight: AnyArray, bias: Int32, x_zero_point: int) -> Int32:
-    """int32 `bias + (x - x_zero_point) @ weight.T`, wrapping."""
+def dense_accumulators(x: AnyArray, *, weight: AnyArray, bias: AnyArray, x_zero_point: int) -> AnyArray:
+    """`bias + (x - x_zero_point) @ weight.T`, wrapping."""
     return _with_bias((x.astype(np.float64) - x_zero_point) @ weight.T.astype(np.float64), bias)
 
 
@@ -158,14 +160,14 @@ def _need_biases(a: Attrs, weight: tuple[int, ...]) -> None:
 
 
 def convolved(inputs: Operands, a: Attrs) -> Operand:
-    """int32 accumulators of a convolution; the padded image is scratch."""
+    """Accumulators of a convolution; the padded image is scratch."""
     (n, c, *size), weight, groups = inputs[0].shape, a["weight"].shape, a["groups"]
     _need_biases(a, weight)
     need(weight[1] * groups == c, f"weight {weight} in {groups} groups needs {weight[1] * groups} channels, not {c}")
     need(weight[0] % groups == 0, f"weight {weight}: its outputs do not divide into {groups} groups")
     reach = [(k - 1) * d + 1 for k, d in zip(weight[2:], a["dilations"])]
     out, area = window_places(size, reach, a["strides"], a["pads"])
-    return Operand((n, weight[0], *out), "int32", n * c * area)
+    return Operand((n, weight[0], *out), str(a["bias"].dtype), n * c * area)
 
 
 def window_places(size: Ints, kernel: Ints, strides: Ints, pads: Ints) -> tuple[tuple[int, int], int]:
@@ -180,7 +182,7 @@ def window_places(size: Ints, kernel: Ints, strides: Ints, pads: Ints) -> tuple[
 
 
 def conv_transposed(inputs: Operands, a: Attrs) -> Operand:
-    """int32 accumulators of a transposed convolution; the uncropped image is scratch."""
+    """Accumulators of a transposed convolution; the uncropped image is scratch."""
     (n, c, *size), weight, pads = inputs[0].shape, a["weight"].shape, a["pads"]
     _need_biases(a, weight)
     need(weight[1] == c, f"weight {weight} needs {weight[1]} channels, not {c}")
@@ -189,14 +191,14 @@ def conv_transposed(inputs: Operands, a: Attrs) -> Operand:
     out = [whole[k] - pads[k] - pads[k + 2] for k in range(2)]
     need(min(out) >= 1, f"pads = {pads} leave nothing of {whole[0]} x {whole[1]}")
     area = math.prod(m + max(0, -pads[k + 2]) for k, m in enumerate(whole))
-    return Operand((n, weight[0], *out), "int32", n * weight[0] * area)
+    return Operand((n, weight[0], *out), str(a["bias"].dtype), n * weight[0] * area)
 
 
 def _dense(inputs: Operands, a: Attrs) -> Operand:
     (n, features), weight = inputs[0].shape, a["weight"].shape
     _need_biases(a, weight)
     need(weight[1] == features, f"weight {weight} needs {weight[1]} features, not {features}")
-    return Operand((n, weight[0]), "int32")
+    return Operand((n, weight[0]), str(a["bias"].dtype))
 
 
 def _dense_rows(inputs: Operands, a: Attrs) -> Operand:
@@ -213,21 +215,28 @@ def _filtered(inputs: Operands, a: Attrs) -> Operand:
     return Operand((n, units), "int8", math.prod(inputs[0].shape))
 
 
-def _per_channel(inputs: Operands, a: Attrs) -> Operand:
-    shape = inputs[0].shape
-    for name in ("multiplier", "exponent"):
-        need(a[name].shape == shape[1:2], f"{name} {a[name].shape}: its input {shape} needs {shape[1:2]}")
-    return Operand(shape, "int8")
+def need_per_channel(x: Operand, a: Attrs, *names: str) -> None:
+    """Raise `ProgramError` unless the arrays `names` have one value for each index of dimension 1."""
+    for name in names:
+        need(a[name].shape == x.shape[1:2], f"{name} {a[name].shape}: its input {x.shape} needs {x.shape[1:2]}")
+
+
+def _requantised(inputs: Operands, a: Attrs) -> Operand:
+    need_per_channel(inputs[0], a, "multiplier", "exponent")
+    return Operand(inputs[0].shape, "int8")
 
 
 def _requantise_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
-    pixels, once = math.prod(output.shape[2:]), int(a["contract"] == "single")
-    arguments = f"x out x.shape.:2 {pixels} multiplier+exponent {once} zero_point low high"
+    arguments = f"x out x.shape.:2 {math.prod(output.shape[2:])} multiplier+exponent once zero_point low high"
     C("tw_requantise_channels", arguments)(w, inputs, output, a)
 
 
 def _weight(rank: int) -> dict[str, Kind]:
-    return {"weight": Array(rank, ("int8", "int16"), -255, 255)}
+    return {"weight": Array(rank, WIDE, -255, 255)}
+
+
+def _layer(rank: int) -> dict[str, Kind]:
+    return {**_weight(rank), "bias": Array(1, ("int32", "int64"), -(1 << 62), 1 << 62)}
 
 
 def _dense_in_c(scales: str) -> C:
@@ -238,19 +247,23 @@ ROWS = (
     HostOp(
         conv2d_accumulators,
         convolved,
-        _weight(4),
-        ranks=(4,),
+        _layer(4),
+        WIDE,
+        (4,),
         c=C("tw_conv2d", f"x out {_WEIGHTS} numbers", f"{CONVOLUTION} x_zero_point"),
+        narrow=True,
     ),
     HostOp(
         conv_transpose2d_accumulators,
         conv_transposed,
-        {**_weight(4), "pads": ListOf(Int(-MOST), 4)},
-        ranks=(4,),
+        {**_layer(4), "pads": ListOf(Int(-MOST), 4)},
+        WIDE,
+        (4,),
         c=C("tw_conv_transpose2d", f"x out {_WEIGHTS} numbers", f"{_UNGROUPED} x_zero_point"),
+        narrow=True,
     ),
-    HostOp(dense_accumulators, _dense, _weight(2), ranks=(2,), c=_dense_in_c("0")),
-    HostOp(requantise, _per_channel, PER_CHANNEL, ("int32",), (2, 3, 4), c=_requantise_in_c),
+    HostOp(dense_accumulators, _dense, _layer(2), WIDE, (2,), c=_dense_in_c("0"), narrow=True),
+    HostOp(requantise, _requantised, PER_CHANNEL, ("int32",), (2, 3, 4), c=_requantise_in_c),
     HostOp(
         dense_int16,
         _dense_rows,

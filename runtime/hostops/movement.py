@@ -22,6 +22,11 @@ def pad(x: AnyArray, *, pads: Sequence[Ints], value: float) -> AnyArray:
     return np.pad(x, [tuple(pair) for pair in pads], constant_values=value)
 
 
+def pad_by(x: AnyArray, value: AnyArray, *, pads: Sequence[Ints]) -> AnyArray:
+    """int8 `x` with the uint8 `value` (1,), less 128, around it; `pads` holds (before, after) per dimension."""
+    return pad(x, pads=pads, value=int(value[0]) - 128)
+
+
 def reshape(x: AnyArray, *, shape: Ints) -> AnyArray:
     """The same elements in another shape."""
     return x.reshape(shape)
@@ -60,7 +65,7 @@ def unpack(packed: AnyArray, *, n: int, c: int, shape: Ints, layout: str = "NCHW
 
 
 def unpack_planes(planes: AnyArray, *, n: int, c: int, shape: Ints) -> AnyArray:
-    """Integers of `shape` from planes of their bytes, lowest first, in the accelerator's layout: `n` rows of `c`.
+    """Integers of `shape` from planes of their bytes, lowest first, in the accelerator's layout: `n` images of `c`.
 
     Two planes make int16, more int32.
     """
@@ -119,6 +124,13 @@ def _padded(inputs: Operands, a: Attrs) -> Operand:
         fits = info.min <= a["value"] <= info.max and a["value"] == int(a["value"])
         need(fits, f"value = {a['value']} is not in {dtype}")
     return Operand(tuple(n + before + after for n, (before, after) in zip(shape, pads)), dtype)
+
+
+def _padded_by(inputs: Operands, a: Attrs) -> Operand:
+    found = [(x.dtype, x.shape) for x in inputs[1:]]
+    need(found == [("uint8", (1,))], f"the value is {found}: must be uint8 of shape (1,)")
+    need(inputs[0].dtype == "int8", f"input 0 is {inputs[0].dtype}: must be int8")
+    return _padded(inputs[:1], a | {"value": 0})
 
 
 def _reshaped(inputs: Operands, a: Attrs) -> Operand:
@@ -294,8 +306,21 @@ def _concatenate_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attr
 
 def _pad_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
     """The value everywhere, then a copy of the input."""
-    (x,), steps = inputs, strides(output.shape, output.width)
-    _fill(w, output, np.array([a["value"]]).astype(x.dtype))
+    _fill(w, output, np.array([a["value"]]).astype(output.dtype))
+    _copy_inside(w, inputs[0], output, a)
+
+
+def _pad_by_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    x, value = inputs
+    place = w.scratch(1)
+    w.call("tw_recode", value.pointer, place, 1)
+    w.call("tw_fill", output.pointer, output.size, 1, place)
+    _copy_inside(w, x, output, a)
+
+
+def _copy_inside(w: Writer, x: Value, output: Value, a: Attrs) -> None:
+    """Copy `x` to its place in the padded output."""
+    steps = strides(output.shape, output.width)
     start = sum(before * step for (before, _), step in zip(a["pads"], steps))
     _copy(w, x, output, x.shape, strides(x.shape, x.width), steps, start=(0, start))
 
@@ -452,6 +477,7 @@ _TAKE: dict[str, Kind] = {"indices": ListOf(ListOf(Int(0)))}
 
 ROWS = (
     HostOp(pad, _padded, _PAD, DTYPES, c=_pad_in_c),
+    HostOp(pad_by, _padded_by, {"pads": _PAD["pads"]}, ("int8", "uint8"), count=2, c=_pad_by_in_c),
     HostOp(reshape, _reshaped, {}, DTYPES, c=_reshape_in_c),
     HostOp(transpose, _transposed, {}, DTYPES, c=_transpose_in_c),
     HostOp(concatenate, _concatenated, {}, DTYPES, count=0, c=_concatenate_in_c),
@@ -461,7 +487,7 @@ ROWS = (
     HostOp(gather_nd, _gathered_nd, {}, ANY, count=2, c=_gather_nd_in_c),
     HostOp(pack, _packed, {}, DTYPES, (2, 4), c=_pack_in_c),
     HostOp(unpack, unpacked, {}, DTYPES, (4, 6), c=_unpack_in_c),
-    HostOp(unpack_planes, _joined, {}, ranks=(5,), c=_unpack_planes_in_c),
+    HostOp(unpack_planes, _joined, {}, ranks=(5, 7), c=_unpack_planes_in_c),
     HostOp(accumulators, _accumulated, {}, ranks=(4, 6), count=4, c=_accumulators_in_c),
     HostOp(layouts.fold_windows, _folded, _FOLD, ranks=(4,), c=_fold_windows_in_c),
     HostOp(lanes, _in_lanes, {}, ranks=(2, 4), c=_lanes_in_c),

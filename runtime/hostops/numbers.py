@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..schema import Array, Kind, ListOf, OneOf
+from ..schema import SIZE, Array, Kind, ListOf, OneOf
 from .arrays import AnyArray, Attrs, Bool, Float32, Int8, Ints
 from .c_calls import C, Value, Writer, known_function, real, spread
 from .elementwise import aligned
@@ -157,6 +157,7 @@ BINARY: dict[str, Pair] = {
     "div": _finite(lambda x, y: x / y if x.dtype.kind == "f" else np.trunc(x / y)),
     "floor_div": _floor_divide,
     "floor_mod": lambda x, y: np.mod(x, y),
+    "hypot": lambda x, y: np.hypot(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype),
     "leaky_relu": lambda x, alpha: np.where(x > 0, x, x * alpha),
     "maximum": np.maximum,
     "minimum": np.minimum,
@@ -166,6 +167,21 @@ BINARY: dict[str, Pair] = {
     "squared_difference": lambda x, y: np.square(x - y),
     "sub": _finite(np.subtract),
 }
+
+
+def rfft(x: Float32, *, length: int) -> Float32:
+    """float32 (..., length // 2 + 1, 2): real and imaginary parts of the discrete Fourier transforms of `x`'s rows.
+
+    Rows are cut, or filled with zeros, to `length`. The arithmetic is in double precision.
+    """
+    spectrum = np.fft.rfft(x.astype(np.float64), length)
+    return np.stack([spectrum.real, spectrum.imag], -1).astype(_F)
+
+
+def _transformed(inputs: Operands, a: Attrs) -> Operand:
+    shape, bins = inputs[0].shape, a["length"] // 2 + 1
+    need(len(shape) > 0, "a number has no Fourier transform")
+    return Operand((*shape[:-1], bins, 2), "float32", 4 * math.prod(shape[:-1]) * bins)
 
 
 def _sums(x: AnyArray) -> AnyArray:
@@ -283,7 +299,7 @@ def _number_function_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: 
     unary_in_c(w, x, output, known_function("number_function", a["function"], known, x.dtype), a)
 
 
-_IN_C = {name: f"TW_{name.upper()}" for name in BINARY} | {"leaky_relu": "TW_LEAKY"}
+_IN_C = {name: f"TW_{name.upper()}" for name in BINARY if name != "hypot"} | {"leaky_relu": "TW_LEAKY"}
 
 
 def _number_binary_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
@@ -347,5 +363,6 @@ ROWS = (
     HostOp(compare, giving("bool", one_type), one_of(COMPARISONS), _PLAIN, count=2, c=_compare_in_c),
     HostOp(compare_int8, giving("bool", one_type), _COMPARED, count=2, c=_compare_in_c),
     HostOp(select, _selected, {}, ANY, count=3, c=_select_in_c),
+    HostOp(rfft, _transformed, {"length": SIZE}, ("float32",)),
     HostOp(cast, cast_to, _DTYPE, ANY, c=C("tw_cast", "x x_type out out_type size")),
 )

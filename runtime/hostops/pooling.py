@@ -1,4 +1,4 @@
-"""Pools: int8 operators on the windows of images NCHW."""
+"""Pools: operators on the windows of images NCHW, int8, of some operators also int16."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...hw import rounding
-from .arrays import Attrs, Int8, Int64, Ints
+from .arrays import AnyArray, Attrs, Int8, Int64, Ints
 from .c_calls import C, Value, Writer
 from .layers import pad_image, window_places, windows
-from .row import HostOp, Operand, Operands, need
+from .row import CLAMP, WIDE, HostOp, Operand, Operands, limited, need
 
 
-def max_pool(x: Int8, *, kernel: Ints, strides: Ints, pads: Ints, low: int = -128, high: int = 127) -> Int8:
-    """The largest element of each window of NCHW `x`, clamped to `low`..`high`, int8."""
-    largest = windows(pad_image(x, pads, -128), kernel, strides).max((4, 5))
-    return np.clip(largest, low, high).astype(np.int8)
+def max_pool(x: AnyArray, *, kernel: Ints, strides: Ints, pads: Ints, low: int = -128, high: int = 127) -> AnyArray:
+    """The largest element of each window of NCHW `x`, clamped to `low`..`high`."""
+    largest = windows(pad_image(x, pads, np.iinfo(x.dtype).min), kernel, strides).max((4, 5))
+    return np.clip(largest, low, high).astype(x.dtype)
 
 
 def average_pool(
@@ -38,27 +38,27 @@ def average_pool(
 
 
 def exact_average_pool(
-    x: Int8, *, kernel: Ints, strides: Ints, pads: Ints, low: int = -128, high: int = 127, ties_up: bool = False
-) -> Int8:
-    """int8 `sum(x) / n` over each window of NCHW `x`, ties away from zero or up; padding does not count."""
+    x: AnyArray, *, kernel: Ints, strides: Ints, pads: Ints, low: int = -128, high: int = 127, ties_up: bool = False
+) -> AnyArray:
+    """`sum(x) / n`, of `x`'s dtype, over each window of NCHW `x`, ties away from zero or up; padding does not count."""
     total, count = (
         windows(pad_image(t, pads, 0), kernel, strides).sum((4, 5), dtype=np.int64)
         for t in (x, np.ones_like(x[:1, :1]))
     )
     upwards: Int64 = (total + count // 2) // count
     rounded = np.where((total > 0) | ties_up, upwards, -((count // 2 - total) // count))
-    return np.clip(rounded, low, high).astype(np.int8)
+    return np.clip(rounded, low, high).astype(x.dtype)
 
 
 def pooled(inputs: Operands, a: Attrs) -> Operand:
-    """int8, an element per window; the padded image is scratch."""
+    """An element per window; the padded image is scratch."""
     n, c, *size = inputs[0].shape
     out, area = window_places(size, a["kernel"], a["strides"], a.get("pads", (0, 0, 0, 0)))
-    return Operand((n, c, *out), "int8", n * c * area)
+    return Operand((n, c, *out), inputs[0].dtype, n * c * area)
 
 
 def averaged(inputs: Operands, a: Attrs) -> Operand:
-    """int8, an element per window; each window must hold a pixel, as padding has no mean."""
+    """An element per window; each window must hold a pixel, as padding has no mean."""
     found, pads = pooled(inputs, a), a["pads"]
     for k, (size, n) in enumerate(zip(inputs[0].shape[2:], found.shape[2:])):
         inside = pads[k] < a["kernel"][k] and (n - 1) * a["strides"][k] - pads[k] < size
@@ -83,10 +83,13 @@ def _exact_average_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: At
 ROWS = (
     HostOp(
         max_pool,
-        pooled,
-        ranks=(4,),
+        limited(pooled),
+        CLAMP,
+        WIDE,
+        (4,),
         c=C("tw_pool", "x out TW_LARGEST numbers", f"{POOL} pads.:2 low high 0 0 0 0"),
+        narrow=True,
     ),
     HostOp(average_pool, pooled, ranks=(4,), c=_average_in_c),
-    HostOp(exact_average_pool, averaged, ranks=(4,), c=_exact_average_in_c),
+    HostOp(exact_average_pool, limited(averaged), CLAMP, WIDE, (4,), c=_exact_average_in_c, narrow=True),
 )

@@ -9,23 +9,33 @@ import numpy as np
 from ...hw import rounding
 from ...hw.errors import UnsupportedError
 from ...hw.rounding import divide_by_power, doubling_high_multiply
-from ..schema import SIZE, Int, OneOf
+from ..schema import SIZE, Int, OneOf, Real
 from .arrays import AnyArray, Attrs, Int8, Ints
 from .c_calls import C, Value, Writer, along
-from .fixed_point import ACCUMULATION_BITS, BITS, exponentials, high_product, inverse_root, reciprocal
+from .fixed_point import ACCUMULATION_BITS, BITS, exponentials, high_product, inverse_root, numerators, reciprocal
 from .movement import unpack, unpack_in_c, unpacked
-from .row import KINDS, NUMBERS, HostOp, Operand, Operands, along_axis, need, reduced
+from .row import KINDS, NUMBERS, WIDE, HostOp, Operand, Operands, along_axis, need, reduced
 
 _F = np.float32
+MOST_PLACES = 16  # of a softmax: fractional bits of the result
 MOST_SUMMED = 8191  # values of a softmax in C, so that the sum of exponentials is below 2**32
 
 
 def mean(
-    x: Int8, *, axes: Ints, shape: Ints, x_zero_point: int, zero_point: int, multiplier: int, exponent: int
-) -> Int8:
-    """int8 `clamp(zero_point + R(sum(x - x_zero_point)))` over `axes`, contract double; the result has `shape`."""
+    x: AnyArray,
+    *,
+    axes: Ints,
+    shape: Ints,
+    x_zero_point: int,
+    zero_point: int,
+    multiplier: int,
+    exponent: int,
+    contract: str = "double",
+) -> AnyArray:
+    """`clamp(zero_point + R(sum(x - x_zero_point)))` over `axes`, of `x`'s dtype and of `shape`."""
     total = (x.astype(np.int64) - x_zero_point).sum(tuple(axes))
-    return rounding.requantise(total, multiplier, exponent, zero_point).reshape(shape)
+    scaled, info = rounding.rescale(total, multiplier, exponent, contract) + zero_point, np.iinfo(x.dtype)
+    return np.clip(scaled, info.min, info.max).astype(x.dtype).reshape(shape)
 
 
 def reduce_max(x: AnyArray, *, axes: Ints, shape: Ints) -> AnyArray:
@@ -67,31 +77,45 @@ def log_softmax(x: Int8, *, axis: int, scale: float, output_scale: float, zero_p
     return np.ascontiguousarray(np.moveaxis(np.clip(steps, -128, 127).astype(np.int8), -1, axis))
 
 
-def softmax(x: Int8, *, axis: int, multiplier: int, exponent: int, bits: int = 8) -> AnyArray:
+def softmax(
+    x: Int8, *, axis: int, multiplier: int, exponent: int, bits: int = 8, steps: float = 0, zero_point: int = -128
+) -> AnyArray:
     """Softmax of int8 `x` along `axis`: int8 or int16 by `bits`, scale 2**-bits, the least value as zero point.
 
-    Exponentials come from the tables of `exponentials`, made once per scale: per value a difference, a sum and a
-    product remain, and per row a reciprocal.
+    With `steps` the scale of int8 results is 1 / steps, and they have the zero point. Exponentials come from tables
+    made once per scale: per value a difference, a sum and a product remain, and per row a reciprocal.
     """
-    known, summands = exponentials(multiplier, exponent)
+    least, most, dtype = -(1 << bits - 1), (1 << bits - 1) - 1, np.int16 if bits > 8 else np.int8
+    known, places = numerators(multiplier, exponent, steps or 2.0**bits)
+    _, summands = exponentials(multiplier, exponent)
+    zero = zero_point if steps else least
     rows = np.moveaxis(x, axis, -1)
     difference = rows.max(-1, keepdims=True).astype(np.int64) - rows
     e, total = known[difference], summands[difference].sum(-1, keepdims=True)
     headroom = 32 - np.frexp(total.astype(np.float64))[1].astype(np.int64)
     inverse = reciprocal((total << headroom) - (1 << BITS))
-    # the sum has ACCUMULATION_BITS integer bits, the result `bits` bits after the point
-    q = divide_by_power(high_product(inverse, e), ACCUMULATION_BITS + BITS - bits - headroom)
-    least, dtype = -(1 << bits - 1), np.int16 if bits > 8 else np.int8
-    result = np.where(e >= 0, np.clip(q + least, least, -least - 1), least).astype(dtype)
+    # the sum has ACCUMULATION_BITS integer bits, the result `places` bits after the point
+    q = divide_by_power(high_product(inverse, e), ACCUMULATION_BITS + BITS - places - headroom)
+    result = np.where(e >= 0, np.clip(q + zero, least, most), zero).astype(dtype)
     return np.ascontiguousarray(np.moveaxis(result, -1, axis))
 
 
 def unpack_softmax(
-    packed: Int8, *, n: int, c: int, shape: Ints, axis: int, multiplier: int, exponent: int, bits: int = 8
+    packed: Int8,
+    *,
+    n: int,
+    c: int,
+    shape: Ints,
+    axis: int,
+    multiplier: int,
+    exponent: int,
+    bits: int = 8,
+    steps: float = 0,
+    zero_point: int = -128,
 ) -> AnyArray:
     """`softmax` of the result of `unpack`."""
-    x = unpack(packed, n=n, c=c, shape=shape)
-    return softmax(x, axis=axis, multiplier=multiplier, exponent=exponent, bits=bits)
+    facts = {"axis": axis, "multiplier": multiplier, "exponent": exponent}
+    return softmax(unpack(packed, n=n, c=c, shape=shape), **facts, bits=bits, steps=steps, zero_point=zero_point)
 
 
 def l2_normalize(x: Int8, *, axis: int, x_zero_point: int, scaled_first: bool = False) -> Int8:
@@ -131,8 +155,11 @@ def _softmax_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -
     (x,), (rows, count, inner) = inputs, along(inputs[0], a["axis"])
     if count > MOST_SUMMED:
         raise UnsupportedError(f"softmax of {count} values has no C kernel; at most {MOST_SUMMED} are summed")
-    known = w.array("exponentials", exponentials(a["multiplier"], a["exponent"])[0])
-    w.call("tw_softmax", x.pointer, output.pointer, rows, count, inner, known, a["bits"])
+    scale, bits, steps = (a["multiplier"], a["exponent"]), a["bits"], a["steps"]
+    known, places = numerators(*scale, steps or 2.0**bits)
+    tables = w.array("numerators", known), w.array("summands", exponentials(*scale)[1])
+    zero = a["zero_point"] if steps else -(1 << bits - 1)
+    w.call("tw_softmax", x.pointer, output.pointer, rows, count, inner, *tables, places, bits, zero)
 
 
 def _unpack_softmax_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
@@ -143,13 +170,24 @@ def _unpack_softmax_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: A
 
 
 _COUNTED = ("int8", *NUMBERS)
-_SOFTMAX = {"exponent": Int(0, BITS), "bits": OneOf((8, 16))}
+_SOFTMAX = {"exponent": Int(0, BITS), "bits": OneOf((8, 16)), "steps": Real(0, 2.0**MOST_PLACES)}
 _POSITION = {"dtype": OneOf(("int32", "int64"))}
 
 ROWS = (
-    HostOp(mean, reduced, c=C("tw_mean", "x out kept gone numbers", "x_zero_point zero_point multiplier exponent")),
-    HostOp(reduce_max, reduced, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MAX")),
-    HostOp(reduce_min, reduced, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MIN")),
+    HostOp(
+        mean,
+        reduced,
+        {},
+        WIDE,
+        c=C("tw_mean", "x out kept gone numbers", "x_zero_point zero_point multiplier exponent once"),
+        narrow=True,
+    ),
+    HostOp(
+        reduce_max, reduced, {}, WIDE, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MAX"), narrow=True
+    ),
+    HostOp(
+        reduce_min, reduced, {}, WIDE, c=C("tw_reduce", "x out x_type kept gone gone_count TW_REDUCE_MIN"), narrow=True
+    ),
     HostOp(arg_max, _chosen, _POSITION, _COUNTED, c=C("tw_arg_max", "x x_type out out_type along smallest")),
     HostOp(top_k, _topmost, {"count": SIZE}, _COUNTED, c=C("tw_top_k", "x x_type out rows count positions")),
     HostOp(softmax, _softmaxed, _SOFTMAX, c=_softmax_in_c),

@@ -1,4 +1,4 @@
-"""Images of another size, in the arithmetic of TensorFlow Lite's reference kernels."""
+"""Images of another size, in the arithmetic of TensorFlow Lite's reference kernels, and in onnxruntime's."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..schema import SIZE, Int, ListOf
-from .arrays import AnyArray, Attrs, Ints
+from ..schema import SIZE, Array, Int, ListOf
+from .arrays import AnyArray, Attrs, Float32, Int32, Ints
 from .c_calls import C, Value, Writer
-from .row import HostOp, Operand, Operands
+from .row import WIDE, HostOp, Operand, Operands, need
 
 ONE = 1 << 10  # a step of one pixel: positions have ten fractional bits
 _F = np.float32
@@ -76,12 +76,40 @@ def resize_bilinear(
     if offset is not None:
         return (np.trunc(total + _F(0.5)).astype(np.int64) - offset).astype(np.int8)
     total, half = total.astype(np.int64), 1 << 19
-    return np.where(total > 0, (total + half) >> 20, -((half - total) >> 20)).astype(np.int8)
+    return np.where(total > 0, (total + half) >> 20, -((half - total) >> 20)).astype(x.dtype)
+
+
+def float_resize(
+    x: Float32, *, row_neighbours: Int32, column_neighbours: Int32, row_weights: Float32, column_weights: Float32
+) -> Float32:
+    """NCHW `x` as images each of whose pixels is a sum of four neighbours, in the order in which onnxruntime adds them.
+
+    Each row has two neighbours and their weights, (H, 2), and so has each column, (W, 2). First come the neighbours in
+    the first row; the weights of a row and of a column are multiplied before the pixel.
+    """
+    parts = list[Float32]()
+    for k, j in np.ndindex(2, 2):
+        weights: Float32 = column_weights[:, j] * row_weights[:, k, None]
+        parts.append(x[:, :, row_neighbours[:, k]][..., column_neighbours[:, j]] * weights)
+    with np.errstate(all="ignore"):
+        return parts[0] + parts[1] + parts[2] + parts[3]
+
+
+def _interpolated(inputs: Operands, a: Attrs) -> Operand:
+    (n, c, *size), found = inputs[0].shape, list[int]()
+    for kind, extent in zip(("row", "column"), size):
+        neighbours, weights = a[f"{kind}_neighbours"], a[f"{kind}_weights"]
+        shape, last = neighbours.shape, neighbours.max(initial=0)
+        need(shape[1:] == (2,) and weights.shape == shape, f"{kind}_weights {weights.shape}: neighbours are {shape}")
+        need(last < extent, f"{kind}_neighbours has {last}: the images have {extent} {kind}s")
+        found.append(shape[0])
+    return Operand((n, c, *found), "float32")
 
 
 def _resized(inputs: Operands, a: Attrs) -> Operand:
-    n, c, *_ = inputs[0].shape
-    return Operand((n, c, *a["size"]), inputs[0].dtype)
+    (n, c, *_), dtype, _ = inputs[0]
+    need(a["offset"] is None or dtype == "int8", f"offset = {a['offset']}: only int8 values have one, not {dtype}")
+    return Operand((n, c, *a["size"]), dtype)
 
 
 def _resize_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
@@ -103,4 +131,24 @@ def _resize_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) ->
 
 _KINDS = {"size": ListOf(SIZE, 2), "offset": Int(0, 128)}
 
-ROWS = (HostOp(resize_bilinear, _resized, _KINDS, ("int8", "float32"), (4,), c=_resize_in_c),)
+_INDICES, _WEIGHTS = Array(2, ("int32",), 0), Array(2, ("float32",))
+_PAIRS = {
+    **dict.fromkeys(("row_neighbours", "column_neighbours"), _INDICES),
+    **dict.fromkeys(("row_weights", "column_weights"), _WEIGHTS),
+}
+
+ROWS = (
+    HostOp(resize_bilinear, _resized, _KINDS, (*WIDE, "float32"), (4,), c=_resize_in_c, narrow=True),
+    HostOp(
+        float_resize,
+        _interpolated,
+        _PAIRS,
+        ("float32",),
+        (4,),
+        c=C(
+            "tw_float_resize",
+            "x out row_neighbours row_weights column_neighbours column_weights numbers",
+            "planes x.shape.2: out.shape.2:",
+        ),
+    ),
+)

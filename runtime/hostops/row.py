@@ -20,14 +20,17 @@ from .c_calls import Translation, Value, Writer
 # an operator may make arrays of _GROWTH times the elements of its operands and result, and _FREE elements more
 _GROWTH, _FREE = 64, 1 << 20
 
-INT8, INT32 = Int(-128, 127), Int(-(1 << 31), (1 << 31) - 1)
+INT8, INT16, INT32 = (Int(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32))
 MULTIPLIER, EXPONENT = Int(0, (1 << 31) - 1), Int(-32, 31)  # parameters of hw/rounding.py
 FINITE = Real(-3.5e38, 3.5e38)
-INTEGERS = ("int8", "int16", "int32")
+INT16 = Int(-(1 << 15), (1 << 15) - 1)
+WIDE = ("int8", "int16")
+INTEGERS = (*WIDE, "int32")
 NUMBERS = ("float32", "int32", "int64")
 _WIDTHS = (*INTEGERS, "int64")
 ANY = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
 _SCALES = ListOf(MULTIPLIER, 2), ListOf(EXPONENT, 2)
+CLAMP: dict[str, Kind] = {"low": INT16, "high": INT16}  # of int8 or int16 values: see `limited`
 TWO_SCALES: dict[str, Kind] = dict(zip(("multipliers", "exponents"), _SCALES))
 PER_CHANNEL: dict[str, Kind] = {
     "multiplier": Array(1, _WIDTHS, 0, (1 << 31) - 1),
@@ -79,7 +82,8 @@ class HostOp:
     Arrays are positional arguments of the function, attributes its keyword arguments: their names are those of `.tw`
     files, and `KINDS` or `kinds` say which values are allowed. `rule` gives shape and dtype of the result. There are
     `count` inputs, or with 0 at least one, of one of `dtypes`, of one of `ranks` dimensions where these are given. `c`
-    writes the operator's call in C; a program with an operator without one cannot be emitted as C.
+    writes the operator's call in C; a program with an operator without one, or with inputs or results of int16 where
+    `narrow` says that C has those of int8 alone, cannot be emitted as C.
     """
 
     function: Callable[..., AnyArray]
@@ -89,6 +93,7 @@ class HostOp:
     ranks: tuple[int, ...] = ()
     count: int = 1
     c: Translation | None = None
+    narrow: bool = False
 
     def __call__(self, arrays: list[AnyArray], attrs: Attrs) -> list[AnyArray]:
         """The only result, in a list, for input arrays and attributes, constant arrays among them."""
@@ -137,9 +142,10 @@ class HostOp:
 
     def write(self, writer: Writer, inputs: Sequence[Value], output: Value, attrs: Attrs) -> None:
         """Write the operator's calls in C. Raises `UnsupportedError` for an operator without any."""
-        if self.c is None:
-            name = self.function.__name__
-            raise UnsupportedError(f"host operator {name!r} has no C kernel; run the program with Python")
+        wide = self.narrow and "int16" in {output.dtype, *(x.dtype for x in inputs)}
+        if self.c is None or wide:
+            name = f"{self.function.__name__!r}{' of int16 values' * wide}"
+            raise UnsupportedError(f"host operator {name} has no C kernel; run the program with Python")
         top, given = writer.top, self.defaults | attrs
         given |= {key: float(value) for key, value in given.items() if isinstance(self.attrs[key], Real)}
         self.c(writer, inputs, output, given)
@@ -165,6 +171,24 @@ def giving(dtype: str, rule: Rule = same) -> Rule:
 def cast_to(inputs: Operands, a: Attrs) -> Operand:
     """The first input's shape with the dtype of the attribute `dtype`."""
     return Operand(inputs[0].shape, a["dtype"])
+
+
+def limited(rule: Rule) -> Rule:
+    """A rule: the result of `rule`, whose values are clamped to `low`..`high`, which its dtype must hold."""
+
+    def checked(inputs: Operands, a: Attrs) -> Operand:
+        found = rule(inputs, a)
+        need_values(found.dtype, *(a[name] for name in ("low", "high") if name in a))
+        return found
+
+    return checked
+
+
+def need_values(dtype: str, *values: int) -> None:
+    """Raise `ProgramError` for a value that `dtype` does not hold."""
+    info = np.iinfo(dtype)
+    for value in values:
+        need(info.min <= value <= info.max, f"{value} is not {dtype}")
 
 
 def along_axis(inputs: Operands, a: Attrs) -> Operand:

@@ -18,8 +18,10 @@ from . import (
     attention,
     deeploy,
     detection,
+    dynamic,
     elementwise,
     floats,
+    hybrid,
     layers,
     movement,
     numbers,
@@ -27,6 +29,8 @@ from . import (
     recurrent,
     reductions,
     resize,
+    two_bytes,
+    wide,
 )
 from .arrays import AnyArray, Attrs
 from .c_calls import Value, Writer
@@ -50,6 +54,10 @@ _SUBJECTS = (
     deeploy,
     recurrent,
     detection,
+    dynamic,
+    two_bytes,
+    wide,
+    hybrid,
 )
 
 

@@ -13,7 +13,7 @@ from ...hw.config import Config
 from ...hw.isa import Mem
 from ...hw.rtl import latencies as lat
 from ...hw.units import Queue
-from .issues import PLACE, PRODUCTS, Ahead, Job, Uses, banks_between
+from .issues import PLACE, PRODUCTS, Ahead, Job, Uses, banks_between, products_ahead
 from .mover import Mover
 from .program import Columns, Move
 from .read_port import NEVER
@@ -68,6 +68,8 @@ class Compute(Unit):
         self._issue = -1  # first cycle in which another micro-op can be issued
         self._gone: deque[int] = deque([-NEVER] * lat.ISSUES_AHEAD, lat.ISSUES_AHEAD)  # cycles of the latest issues
         self._products = -1  # the same for one that does not multiply, after those that do
+        # accumulators that the latest of these write, in order; as many as the circuit compares with
+        self._results: deque[int] = deque(maxlen=products_ahead(cfg))
         self._interval = lat.multiply_interval(cfg)
         self._wait = self._interval - lat.issue_interval(cfg, multiply=True)  # that those wait less
         self._groups = lat.groups(cfg)
@@ -202,6 +204,11 @@ class Compute(Unit):
             issue = max(issue, self._products - (self._wait if multiply else 0))
         if issue < begin + lat.FIRST_ISSUE_LATENCY:
             issue = begin + lat.FIRST_ISSUE_LATENCY
+        if multiply:
+            if issue > self._products:
+                self._results.clear()  # they are written
+            issue, waited = self._behind_products(issue, job)
+            total += waited
         first = issue + interval - 1
         last = issue + total - 1
         each, gone = total // issues, self._gone
@@ -231,6 +238,25 @@ class Compute(Unit):
         self.issues.append((issue, last + 1))
         self.log.start[k] = first
         self._unended.pop(k)[1] = retired
+
+    def _behind_products(self, issue: int, job: Job) -> tuple[int, int]:
+        """(`issue`, when the first micro-op of `job` can be issued as far as earlier results are concerned; cycles that
+        others of its first micro-ops wait for these)."""
+        waited, results, depth = 0, list(self._results), self._results.maxlen or 0
+        own = job.results
+        for k, (uses, waits, twice) in enumerate(job.firsts):
+            conflict = not set(uses).isdisjoint(results[max(0, len(results) + k - depth) :])
+            if conflict and not waits:
+                if k:
+                    waited += self._wait
+                else:
+                    issue = max(issue, self._products)
+            if (conflict or waits) and twice:
+                own = own[-(job.issues - k) :]
+                self._results.clear()  # the circuit forgets those before
+                break
+        self._results.extend(own)
+        return issue, waited
 
     def add_read(self, begin: int, end: int, user: int) -> None:
         """Read ports, or multipliers, are used from cycle `begin` until `end`."""

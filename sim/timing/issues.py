@@ -46,6 +46,15 @@ class Uses:
 UopReader = Callable[[int, int], np.ndarray]  # (first entry of DRAM, number) -> uint32 (number,)
 
 
+class Multiply(NamedTuple):
+    """A micro-op issue that multiplies: the accumulators that it uses, whether it waits for products of its own
+    instruction, and whether it takes two cycles, because its accumulators are in one bank."""
+
+    uses: tuple[int, ...]
+    waits: bool
+    twice: bool
+
+
 class Job(NamedTuple):
     """A GEMM or ALU instruction, or one that issues nothing: `issues` micro-op issues take `cycles` in all, the first
     one `interval`.
@@ -56,7 +65,8 @@ class Job(NamedTuple):
     `heads` those from the first one of all to the first that does; empty for a job of one bank. `runs` are (banks,
     number) of the micro-op issues of TERNARY one behind the other that touch the same bank, in order. `reads` are
     (first, last, banks) of the cycles in which it reads banks, from its first one on, and `windows` of those in which
-    banks are its own, where another unit computes, too.
+    banks are its own, where another unit computes, too. `firsts` are the first micro-op issues that multiply, and
+    `results` the accumulators that the last ones write, in order: those with which the circuit compares the next.
     """
 
     issues: int
@@ -71,6 +81,8 @@ class Job(NamedTuple):
     runs: tuple[tuple[int, int], ...] = ()
     reads: tuple[tuple[int, int, int], ...] = ()
     windows: tuple[tuple[int, int, int], ...] = ()
+    firsts: tuple[Multiply, ...] = ()
+    results: tuple[int, ...] = ()
 
     def spans(self) -> Iterator[tuple[int, int, int]]:
         """(head, tail, banks) of the banks that it touches."""
@@ -96,6 +108,11 @@ _MOST_READS = 1 << 12  # of a job, apart from each other; with more a bank is re
 _MULTIPLY = frozenset(op for op, row in OPERATIONS.items() if row.multiplies)
 _ELEMENTWISE = frozenset(ops_of("ALU"))
 PLACE = Job(1, 1, 1, False, 0, 0, (0, -1), runs=((0, 1),))
+
+
+def products_ahead(cfg: Config) -> int:
+    """The latest micro-op issues that multiply whose accumulators the circuit compares with those of the next."""
+    return (lat.multiply_interval(cfg) - 1) // lat.issue_interval(cfg, multiply=True)
 
 
 def banks_between(low: int, high: int) -> int:
@@ -191,13 +208,13 @@ class Kernels:
             touched = banks = dst | src
             interval += self._same_bank(f, dst, src)
         cycles = round(issues * interval)
-        multiply, again = f["alu_op"] in _MULTIPLY, []
+        multiply, again, firsts, results = f["alu_op"] in _MULTIPLY, [], (), ()
         if multiply:
-            again = self._repeated(f, issues)
+            again, firsts, results = self._products(f, issues)
             cycles += (issues - 1 - len(again)) * (self._spacing - 1) + len(again) * (self._conflict - 1)
         tails, heads = self._ends(f, touched, cycles / issues, (0,) if f["use_imm"] else (0, 1))
         first, banks = 2 if interval > 1 else 1, 0 if multiply else banks
-        job = Job(issues, cycles, first, multiply, banks, touched, uops, tails, heads)
+        job = Job(issues, cycles, first, multiply, banks, touched, uops, tails, heads, firsts=firsts, results=results)
         return self._shown(job, f, again)
 
     def _ends(
@@ -264,15 +281,16 @@ class Kernels:
                 found.append((1 << bank, (end - steps)[at] + 1, end[at]))
         return found
 
-    def _repeated(self, f: dict[str, int], issues: int) -> list[int]:
-        """The micro-op issues that wait for products, because they use an accumulator of those right before.
+    def _products(self, f: dict[str, int], issues: int) -> tuple[list[int], tuple[Multiply, ...], tuple[int, ...]]:
+        """The micro-op issues that wait for products, because they use an accumulator of those right before;
+        `Job.firsts`; `Job.results`.
 
-        One that then takes two cycles lets the circuit forget those before.
+        One that waits and then takes two cycles lets the circuit forget those before.
         """
-        dst = self._indices(f, 0)
+        dst, flying = self._indices(f, 0), products_ahead(self.cfg)
         uses = (dst,) if f["use_imm"] else (dst, self._indices(f, 1))
         latest = np.full(issues, -1)  # the micro-op issue whose accumulator each uses again
-        for back in range(min(issues - 1, (self._conflict - 1) // self._spacing), 0, -1):
+        for back in range(min(issues - 1, flying), 0, -1):
             for used in uses:
                 again = np.flatnonzero(used[back:] == dst[:-back]) + back
                 latest[again] = again - back
@@ -282,7 +300,9 @@ class Kernels:
             if latest[k] >= start:
                 waits.append(k)
                 start = k if twice[k] else start
-        return waits
+        indices = np.stack([each[:flying] for each in uses], 1).tolist()
+        firsts = [Multiply(tuple(used), k in waits[:flying], bool(twice[k])) for k, used in enumerate(indices)]
+        return waits, tuple(firsts), tuple(dst[max(start, issues - flying) :].tolist())
 
     def _indices(self, f: dict[str, int], column: int) -> np.ndarray:
         """Index `column` (0 for dst, 1 for src) of every micro-op issue, in order."""

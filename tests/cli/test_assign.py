@@ -68,7 +68,7 @@ def test_two_load_ports_need_a_memory_in_every_verb_that_gives_cycles(tilewright
 
 
 def test_other_files(tilewright, tmp_path):
-    (tmp_path / "x.tw").write_text("")
+    (tmp_path / "x.tw").write_bytes(b"\xff" * 30)
     assert tilewright("assign", tmp_path / "x.tw").status == 5
 
 

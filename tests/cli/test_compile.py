@@ -113,7 +113,7 @@ def test_c_sources_of_a_program_that_was_compiled_before(tilewright, double_py, 
     assert done.status == 0, done.err
     assert json.loads(done.out)["config"] == json.loads((out / "config.json").read_text())["name"] == "tiny"
     assert tilewright("compile", program, "--emit", "c", "-o", out, "--config", "vta").status == 8
-    assert tilewright("compile", program, "-o", tmp_path / "y.tw").status == 5
+    assert tilewright("compile", program, "-o", tmp_path / "y.tw").status == 6
 
 
 def test_a_memory_to_compile_for(tilewright, refused, double_py, tmp_path):

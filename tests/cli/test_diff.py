@@ -1,6 +1,7 @@
 """`tilewright diff`: what is compared and counted, a line per network, differences by operator, JSON, mistakes."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ pytest.importorskip("tvm")
 
 from tests.compiler import conftest
 from tilewright.apps.delegate.kernel import opener
+from tilewright.apps.quantise.samples import samples_of
 from tilewright.cli.diff import Layer, Setup, compared
 from tilewright.cli.options import Where
 from tilewright.hw.config import PRESETS
@@ -22,6 +24,11 @@ pytest.importorskip("tvm")
 tflite = conftest.tflite
 
 SHAPE = (1, 12, 12, 16)
+
+
+def read(arrays):
+    """Reads these arrays as the samples of a file x.npz."""
+    return lambda entries: samples_of(arrays, entries[0], "x.npz")
 
 
 @pytest.fixture
@@ -102,25 +109,25 @@ def test_wrong_results_are_counted_by_operator(net):
 def test_labels(net, inputs):
     with np.load(inputs) as data:
         arrays = dict(data)
-    result = compared(str(net), setup(), arrays, None, "x.npz")
+    result = compared(str(net), setup(), read(arrays), None, "x.npz")
     assert (result.samples, result.labelled) == (4, 4) and result.labels[0] == result.labels[1] <= 4
-    facts = compared(str(net), setup(), arrays, np.zeros(4, int), "x.npz").to_dict()
+    facts = compared(str(net), setup(), read(arrays), np.zeros(4, int), "x.npz").to_dict()
     assert facts["labels"]["reference"] == facts["labels"]["delegate"]
     with pytest.raises(InputError, match=r"x.npz: label 99: the first output has \d+ classes, 0 to \d+"):
-        compared(str(net), setup(), arrays, np.full(4, 99), "x.npz")
+        compared(str(net), setup(), read(arrays), np.full(4, 99), "x.npz")
     with pytest.raises(InputError, match=r"x.npz: labels of shape \(3,\) for 4 samples; give one per sample"):
-        compared(str(net), setup(), arrays, np.arange(3), "x.npz")
+        compared(str(net), setup(), read(arrays), np.arange(3), "x.npz")
     with pytest.raises(InputError, match=r"x.npz: labels of type float64; give the numbers of classes as integers"):
-        compared(str(net), setup(), arrays, np.ones(4), "x.npz")
+        compared(str(net), setup(), read(arrays), np.ones(4), "x.npz")
     with pytest.raises(InputError, match=r"x.npz: holds y, expected `inputs` or `t0`"):
-        compared(str(net), setup(), {"y": np.arange(3)}, None, "x.npz")
+        compared(str(net), setup(), read({"y": np.arange(3)}), None, "x.npz")
 
 
 def test_a_network_that_reconstructs_its_input_has_no_labels(tflite):
     m, shape = tflite(), (1, 12, 12, 16)
     m.output(m.op("CONV_2D", [m.input(shape), *m.weights((16, 3, 3, 16))], shape, strideH=1, strideW=1))
     arrays = {"inputs": np.zeros((2, *shape), np.int8), "labels": np.arange(2)}
-    assert compared(str(m.save()), setup(), arrays, None, "x.npz").labelled == 0
+    assert compared(str(m.save()), setup(), read(arrays), None, "x.npz").labelled == 0
 
 
 def test_operators_without_a_model_leave_times_open(tflite):
@@ -131,14 +138,14 @@ def test_operators_without_a_model_leave_times_open(tflite):
     path = str(m.save())
     names = [t.name.decode() if isinstance(t.name, bytes) else t.name for t in m.graph.tensors]
     arrays = {names[m.graph.inputs[0]]: arrays["t0"], names[m.graph.inputs[1]]: arrays["t5"]}
-    result = compared(path, setup(), arrays, None, "x.npz")
+    result = compared(path, setup(), read(arrays), None, "x.npz")
     assert result.equal and result.alone_ms is None is result.together_ms and result.accelerator_ms > 0
 
 
 def test_inputs_that_do_not_fit_are_refused(net):
     wide = {"inputs": np.full((2, 1, 12, 12, 16), 1000, np.int32)}
-    with pytest.raises(InputError, match="values 1000..1000 do not fit int8"):
-        compared(str(net), setup(), wide, None, "x.npz")
+    with pytest.raises(InputError, match="has int32 values from 1000 to 1000; the network takes int8"):
+        compared(str(net), setup(), read(wide), None, "x.npz")
 
 
 def test_a_line_per_network(tilewright, net, inputs):
@@ -204,7 +211,7 @@ def test_labels_of_another_file(tilewright, net, inputs, tmp_path):
     ("arguments", "status", "text"),
     [
         (("none.tflite",), 6, "none.tflite: no such file"),
-        (("net.onnx",), 5, "net.onnx: diff runs TFLite's interpreter; give .tflite files"),
+        (("{digits}",), 5, "digits.onnx: diff runs TFLite's interpreter; give .tflite files"),
         (("{net}", "--inputs", "a.npz", "--inputs", "b.npz"), 9, "--inputs: 2 given for 1 network; give one for each"),
         (("{net}", "--claim", "CONV"), 9, "claim: 'CONV' is no operator of TFLite"),
         (("{net}", "--on", "gpu"), 5, "unknown device 'gpu'"),
@@ -214,5 +221,9 @@ def test_labels_of_another_file(tilewright, net, inputs, tmp_path):
 )
 def test_mistakes(refused, net, tmp_path, arguments, status, text):
     np.savez(tmp_path / "no_labels.npz", inputs=np.zeros(1))
-    known = {"net": net, "x": tmp_path / "no_labels.npz"}
+    known = {
+        "net": net,
+        "digits": Path(__file__).parents[2] / "examples/digits/digits.onnx",
+        "x": tmp_path / "no_labels.npz",
+    }
     refused(status, text, "diff", *(argument.format(**known) for argument in arguments))

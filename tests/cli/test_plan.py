@@ -32,5 +32,5 @@ def test_too_little_memory(tilewright):
 
 
 def test_other_files(refused, tmp_path):
-    (tmp_path / "x.tw").write_text("")
+    (tmp_path / "x.tw").write_bytes(b"\xff" * 30)
     refused(5, "unknown kind of network; must be one of .tflite, .onnx, .pt2, .bin", "plan", tmp_path / "x.tw")

@@ -1,9 +1,11 @@
-"""`tilewright quantise`: files of integers, and mistakes."""
+"""`tilewright quantise`: float networks, files of a language model's integers, and mistakes."""
 
 import json
 
+import numpy as np
 import pytest
 
+from tests.apps.quantise import digits
 from tests.compiler.frontend.llama.conftest import llama_bytes
 from tests.runtime.test_language import PIECES, tokenizer_bytes
 
@@ -59,3 +61,100 @@ def test_mistakes_are_one_line(tilewright, small, tmp_path):
         done = tilewright("quantise", *arguments)
         assert text in done.err and done.err.count("\n") == 1 and len(done.err) < 400 and done.status == status
     assert not (tmp_path / "x.npz").exists()
+
+
+@pytest.fixture
+def network(tmp_path):
+    """The path of a float network; `x.npz` beside it has samples and labels."""
+    pytest.importorskip("onnxruntime")
+    given = digits.samples(8)
+    np.savez(tmp_path / "x.npz", x=given["x"], labels=given["labels"])
+    return digits.write(tmp_path / "digits.onnx")
+
+
+def test_a_float_network_becomes_an_int8_network(tilewright, network, tmp_path):
+    page = tmp_path / "page.html"
+    done = tilewright("quantise", network, "--calibration", tmp_path / "x.npz", "--config", "tiny", "--report", page)
+    assert done.status == 0, done.err
+    text = " ".join(done.out.split())
+    for part in (
+        "'x': (8, 1, 8, 8) is read as 8 samples, one a run",
+        "ranges and form SNR dB same class % right %",
+        "operator kind SNR dB lost dB",
+        "right: 100.0 % in float, 100.0 % in int8",
+        "times faster, 100.0 % of the multiply-accumulates on the accelerator)",
+        f"{tmp_path / 'digits.int8.onnx'}: ",
+    ):
+        assert part in text
+    assert "Where they run after quantisation" in page.read_text() and "conv2" not in done.out
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["digits.int8.onnx", "digits.onnx", "page.html", "x.npz"]
+    data = json.loads(page.read_text().split('id="report">')[1].split("</script>")[0])
+    assert data["times_faster"] > 5 and data["int8"]["on_device"] == 1 and data["samples"] == 8
+    np.savez(tmp_path / "run.npz", x=digits.samples(8)["x"][:, np.newaxis])
+    run = ("run", tmp_path / "digits.int8.onnx", "--inputs", tmp_path / "run.npz", "--config", "tiny", "--check")
+    assert tilewright(*run).status == 0
+
+
+def test_json_labels_of_a_file_and_operators_in_float(printed, network, tmp_path):
+    np.save(tmp_path / "labels.npy", np.zeros(8, np.int64))
+    given = ("--calibration", tmp_path / "x.npz", "--labels", tmp_path / "labels.npy", "--shape", "x=1x1x8x8")
+    found = printed("quantise", network, *given, "--keep", "dense", "-o", tmp_path / "y.onnx")
+    assert found["float_accuracy"] == (digits.samples(8)["labels"] == 0).mean() and found["agreement"] == 1
+    assert found["kept"] == ["dense"] and 0.5 < found["int8"]["on_device"] < 1 and (tmp_path / "y.onnx").exists()
+
+
+def test_inspect_needs_no_data(printed, tilewright, network):
+    found = printed("quantise", network, "--inspect", "--config", "tiny")
+    on_device = {row["kind"]: row["MACs"] for row in found["placement"] if row["module"] == "accelerator"}
+    assert found["int8"]["on_device"] == 1 and sum(on_device.values()) == 64 * 16 * 9 + 64 * 32 * 144 + 512 * 10
+    done = tilewright("quantise", network, "--inspect", "--config", "tiny")
+    assert done.status == 0 and done.out.endswith("--calibration X.npz, with samples of its inputs\n")
+    assert [path.name for path in network.parent.glob("*.onnx")] == ["digits.onnx"]
+
+
+def test_an_interrupted_command_goes_on(tilewright, network, tmp_path, monkeypatch):
+    from tilewright.apps.quantise import static
+
+    compared, compare = [], static.compare
+
+    def stop(*given):
+        compared.append(given)
+        if len(compared) == 3:
+            raise KeyboardInterrupt
+        return compare(*given)
+
+    monkeypatch.setattr(static, "compare", stop)
+    command = ("quantise", network, "--calibration", tmp_path / "x.npz", "-o", tmp_path / "y.onnx")
+    assert tilewright(*command).status == 130 and (tmp_path / "y.onnx.parts").is_dir()
+    assert tilewright(*command).status == 0 and not (tmp_path / "y.onnx.parts").exists()
+    assert 5 <= len(compared) <= 6  # the two that were done are not done again
+
+
+def test_mistakes_with_networks_are_one_line(tilewright, network, small, tmp_path):
+    np.savez(tmp_path / "two.npz", a=np.zeros(8), b=np.zeros(8))
+    (tmp_path / "text.onnx").write_text("no network")
+    (tmp_path / "bad.npy").write_text("no array")
+    data = ("--calibration", tmp_path / "x.npz")
+    for arguments, status, text in (
+        ((network,), 2, "Missing option '--calibration'"),
+        ((network, *data, "-o", tmp_path / "y.bin"), 6, "must end in .onnx"),
+        ((network, *data, "-o", network), 6, "digits.onnx"),
+        ((network, *data, "--report", tmp_path / "y.txt"), 6, "must end in .html"),
+        ((network, *data, "--labels", tmp_path / "two.npz"), 9, "holds a, b; give one array, or name it `labels`"),
+        ((network, *data, "--labels", tmp_path / "bad.npy"), 6, "cannot be read as an array of labels"),
+        ((network, *data, "--labels", tmp_path / "none.npy"), 6, "no such file"),
+        ((network, *data, "--shape", "x=1,a"), 2, "'x=1,a' is no shape; give one as x=1,3,224,224"),
+        ((network, *data, "--mean", "a"), 2, "'a' is no list of numbers"),
+        ((network, *data, "--keep", "none"), 5, "has no operator 'none' to keep in float"),
+        ((network, "--calibration", tmp_path / "none.npz"), 6, "no such file"),
+        ((tmp_path / "text.onnx", *data), 6, "is a text; give a network"),
+        ((tmp_path / "none.onnx", *data), 6, "no such file"),
+        ((tmp_path / "x.npz", *data), 5, "is no float network in .onnx, .tflite"),
+        ((network, *data, "--tokenizer", network), 5, "--tokenizer is for a checkpoint, .bin; drop it"),
+        ((small, "-o", tmp_path / "y.npz", "--inspect"), 5, "--inspect is for networks, .onnx or .tflite"),
+        ((small,), 2, "Missing option '-o'"),
+    ):
+        done = tilewright("quantise", *arguments)
+        assert text in done.err and done.err.count("\n") <= 2 and len(done.err) < 500, (arguments, done.err)
+        assert done.status == status, (arguments, done)
+    assert not [*tmp_path.glob("y.*")] and not [*tmp_path.glob("*.parts")]

@@ -5,15 +5,15 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+from PIL import Image
 
-from tilewright.cli.run import arrays_for, by_position, split, split_for
+from tilewright.cli.run import samples_for
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import InputError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.registry import device_names
 from tilewright.runtime.steps import HostStep, Tensor
@@ -60,18 +60,11 @@ def test_inputs_by_the_tensors_name(tilewright, double_tw, tmp_path, x, count):
         np.testing.assert_array_equal(y["outputs"], doubled(given))
 
 
-def test_arrays_in_the_order_of_the_tensors():
-    arrays = {"input_0": np.zeros(1), "input_1": np.ones(1), "y": np.ones(2)}
-    assert by_position(arrays, ["a", "b"], "input") == {**arrays, "a": np.zeros(1), "b": np.ones(1)}
-    for names in (["a", "b", "c"], ["a", "y"]):  # too few; one that has a name
-        assert by_position(arrays, names, "input") is arrays
-
-
 def test_arrays_of_other_shapes_are_not_unpacked(double_tw, tmp_path, x):
     np.savez_compressed(
         tmp_path / "x.npz", inputs=x, labels=np.arange(3), other=x[:, :, :, :9], wide=x.repeat(9, axis=1)
     )
-    found = arrays_for(Executable.load(double_tw), str(tmp_path / "x.npz"))
+    found = samples_for(Executable.load(double_tw), str(tmp_path / "x.npz")).file
     assert {name: array.strides[0] > 0 for name, array in found.items()} == {
         "inputs": True,
         "labels": True,
@@ -79,35 +72,6 @@ def test_arrays_of_other_shapes_are_not_unpacked(double_tw, tmp_path, x):
         "wide": False,
     }
     assert found["inputs"].tobytes() == x.tobytes() and found["wide"].shape == (3, 72, 1, 16)
-
-
-@pytest.mark.parametrize(
-    ("array", "dtype", "converted"),
-    [
-        (np.array([1.0, -3.0]), "int8", "int64"),
-        (np.array([300.0]), "int8", "int64"),  # which the run refuses
-        (np.array([0.5]), "int8", "float64"),
-        (np.array([np.nan]), "int32", "float64"),
-        (np.array([0.5]), "float32", "float32"),
-        (np.array([0.1]), "float32", "float64"),
-        (np.array([5]), "float32", "int64"),
-    ],
-)
-def test_real_numbers_are_converted_where_they_stay_exact(array, dtype, converted):
-    (sample,), _ = split_for([Tensor("x", array.shape, dtype, "input")], {"x": array}, "x.npz")
-    assert sample["x"].dtype == converted and np.array_equal(sample["x"], array, equal_nan=True)
-
-
-@pytest.mark.parametrize("names", [("input_0", "input_1"), ("arr_0", "arr_1", "arr_2"), ("_0", "_1"), ("b", "c")])
-def test_arrays_without_the_names_of_inputs_are_in_their_order(names):
-    tensors = [Tensor(name, (k + 1,), "int8", "input") for k, name in enumerate(("x", "y"))]
-    program: Any = SimpleNamespace(entries=[tensors], outputs=[Tensor("z", (1,), "int8", "output")])
-    arrays = {name: np.zeros(k + 1, np.int8) for k, name in enumerate(names)}
-    (sample,), _ = split(program, arrays, "x.npz")
-    assert list(sample) == ["x", "y"] and all(map(np.array_equal, sample.values(), arrays.values()))
-    for wrong in ("z", "y"), ("c", "d", "e"), ("labels", "d"):  # names with a meaning; too many
-        with pytest.raises(InputError, match="expected `x`, `y`"):
-            split(program, dict(zip(wrong, [*arrays.values(), np.zeros(1)])), "x.npz")
 
 
 @pytest.mark.circuit
@@ -150,10 +114,13 @@ def test_expected_outputs_are_compared(tilewright, double_tw, tmp_path, x):
     [
         ({"z": np.zeros(3)}, "holds z, expected `inputs` or `x`"),
         ({}, "holds nothing, expected `inputs` or `x`"),
-        ({"x": np.zeros((8, 1, 4), np.int32)}, "input 'x' has shape (8, 1, 4), expected (N, 8, 1, 16)"),
-        ({"inputs": np.zeros((0, 8, 1, 16), np.int32)}, "inputs hold 0 samples; they need equal numbers, at least 1"),
-        ({"inputs": np.full((8, 1, 16), 0.5)}, "input 'x': dtype float64 given, int32 expected"),
-        ({"inputs": np.array(5)}, "input 'x' has shape (), expected (N, 8, 1, 16)"),
+        ({"x": np.zeros((8, 1, 4), np.int32)}, "input 'x' has shape (8, 1, 4); give (8, 1, 16) or (N, 8, 1, 16)"),
+        (
+            {"inputs": np.zeros((0, 8, 1, 16), np.int32)},
+            "inputs hold samples: x 0; they need equal numbers, at least 1",
+        ),
+        ({"inputs": np.full((8, 1, 16), 0.5, np.float32)}, "give whole numbers from -2147483648 to 2147483647"),
+        ({"inputs": np.array(5)}, "input 'x' has shape (); give (8, 1, 16) or (N, 8, 1, 16)"),
     ],
 )
 def test_inputs_that_do_not_fit_are_named(tilewright, double_tw, tmp_path, arrays, text):
@@ -164,12 +131,102 @@ def test_inputs_that_do_not_fit_are_named(tilewright, double_tw, tmp_path, array
     assert done.err.count("\n") == 1
 
 
-def test_of_several_inputs_the_one_that_fits_in_no_way_is_named():
-    tensors = [Tensor("x", (1, 4), "int8"), Tensor("mask", (17,), "int8")]
-    with pytest.raises(InputError, match=r"input 'mask' has shape \(2,\), expected \(N, 17\)"):
-        split_for(tensors, {"x": np.zeros((1, 4)), "mask": np.zeros(2)}, "x.npz")
-    with pytest.raises(InputError, match=r"input 'x' has shape \(1, 4\), expected \(N, 1, 4\)"):
-        split_for(tensors, {"x": np.zeros((1, 4)), "mask": np.zeros((3, 17))}, "x.npz")
+def test_natural_data(tilewright, tmp_path):
+    """A data set of any usual form gives what the samples one by one give."""
+    images = np.random.default_rng(3).integers(0, 256, (3, 8, 8), dtype=np.uint8)
+    scaled = (images.astype(np.float32) / 255 - np.float32(0.5)) / np.float32(0.25)
+    (tmp_path / "pictures").mkdir()
+    for k, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / f"pictures/{k}.png")
+    np.savez(tmp_path / "exact.npz", inputs=scaled[:, None, None])
+    np.savez(tmp_path / "natural.npz", data=scaled[:, None].astype(np.float64))
+    np.save(tmp_path / "natural.npy", scaled[..., None])
+    np.savez(tmp_path / "pixels.npz", images)
+    pixels = ("--mean", "0.5", "--std", "0.25")
+    outputs, notes = [], []
+    forms = {"exact.npz": (), "natural.npz": (), "natural.npy": (), "pixels.npz": pixels, "pictures": pixels}
+    for name, options in forms.items():
+        run = ("run", DIGITS, "--inputs", tmp_path / name, "-o", tmp_path / "y.npz", "--config", "tiny", *options)
+        done = tilewright(*run, "--json")
+        assert done.status == 0, done.err
+        outputs.append(np.load(tmp_path / "y.npz")["outputs"])
+        notes.append(json.loads(done.out)["notes"])
+    assert all(np.array_equal(outputs[0], one) for one in outputs) and outputs[0].shape == (3, 1, 10)
+    assert notes[0] == [] and notes[1] == [
+        "the array 'data' is read as the input 'image'",
+        "'image': (3, 1, 8, 8) is read as 3 samples, one a run",
+        "'image': float64 values are rounded to float32",
+    ]
+    assert notes[4][0] == f"{tmp_path / 'pictures'}: 3 pictures" and notes[4][1] in tilewright(*run).out
+
+
+@pytest.fixture
+def open_network(tmp_path):
+    """A convolution of pictures of any size, with a second input of the same sizes."""
+    float32, sizes = onnx.TensorProto.FLOAT, ["N", 3, "H", "W"]
+    tensors = {name: onnx.helper.make_tensor_value_info(name, float32, sizes) for name in "xzy"}
+    weight = np.random.default_rng(0).normal(size=(3, 3, 3, 3)).astype(np.float32)
+    nodes = [onnx.helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4), onnx.helper.make_node("Add", "cz", "y")]
+    constants = [onnx.numpy_helper.from_array(weight, "w")]
+    graph = onnx.helper.make_graph(nodes, "g", [tensors["x"], tensors["z"]], [tensors["y"]], constants)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=10)
+    onnx.save(model, tmp_path / "open.onnx")
+    return tmp_path / "open.onnx"
+
+
+@pytest.mark.parametrize("size", [(6, 7), (9, 5)])
+def test_a_network_of_open_sizes_gets_those_of_the_data(tilewright, open_network, tmp_path, size):
+    x, z = np.random.default_rng(1).normal(size=(2, 4, 3, *size)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x, z=z)
+    run = ("run", open_network, "--inputs", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--check")
+    done = tilewright(*run, "--json")
+    assert done.status == 0, done.err
+    sizes = f"(1, 3, {size[0]}, {size[1]})"
+    assert json.loads(done.out)["notes"][0] == f"compiled for inputs of shape 'x' {sizes}, 'z' {sizes}"
+    session = onnxruntime.InferenceSession(open_network, providers=["CPUExecutionProvider"])
+    expected = np.asarray(session.run(None, {"x": x, "z": z})[0])
+    np.testing.assert_allclose(np.load(tmp_path / "y.npz")["outputs"][:, 0], expected, rtol=1e-5, atol=1e-5)
+    one = tilewright(*run, "--shape", f"x=1,3,{size[0]},{size[1]}", "--json")  # and with it those of the same names
+    assert json.loads(one.out)["notes"] == json.loads(done.out)["notes"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "status", "text"),
+    [
+        (
+            (),
+            5,
+            "shape (N, 3, H, W); only the first size may be open; give numbers for the others: --shape x=1,3,H,W",
+        ),
+        (("x=1,3,8",), 9, "input 'x' has shape (any, 3, any, any), which (1, 3, 8) is not"),
+        (("x=1,4,8,8",), 9, "which (1, 4, 8, 8) is not"),
+        (("q=1,3,8,8",), 9, "has no input 'q'; its inputs are x, z"),
+        (("x=1,3,a",), 2, "'x=1,3,a' is no shape; give one as x=1,3,224,224"),
+    ],
+)
+def test_shapes_that_do_not_fit(refused, open_network, shape, status, text):
+    for verb, *more in (("compile", "-o", open_network.with_name("x.tw")), ("assign",), ("plan",)):
+        refused(status, text, verb, open_network, *more, *(word for one in shape for word in ("--shape", one)))
+
+
+def test_sizes_that_do_not_fit_each_other(refused, open_network):
+    text = "cannot have inputs 'x' (1, 3, 8, 8), 'z' (1, 3, 4, 4) ("
+    refused(9, text, "assign", open_network, "--shape", "x=1,3,8,8", "--shape", "z=1,3,4,4")
+
+
+def test_shapes_are_for_networks_of_open_sizes(refused, tilewright, double_tw, open_network, tmp_path):
+    np.savez(tmp_path / "x.npz", x=0)
+    given = ("--inputs", tmp_path / "x.npz", "--shape", "x=1,3")
+    refused(5, "--shape x is only for networks", "run", double_tw, *given)
+    for verb, *more in (
+        ("compile", "-o", tmp_path / "x.tw"),
+        ("assign",),
+        ("explain",),
+        ("plan",),
+        ("report", "--json"),
+    ):
+        done = tilewright(verb, open_network, *more, "--shape", "x=1,3,8x8")
+        assert done.status == 0, done.err
 
 
 def test_pickles_are_refused(tilewright, double_tw, tmp_path):
@@ -182,12 +239,15 @@ def test_pickles_are_refused(tilewright, double_tw, tmp_path):
 def test_a_program_in_place_of_inputs(tilewright, double_tw, tmp_path):
     done = tilewright("run", double_tw, "--inputs", double_tw)
     assert done.status == 6
-    assert done.err == f"tilewright: error: {double_tw}: is a program, not an .npz file of arrays\n"
+    assert (
+        done.err == f"tilewright: error: {double_tw}: is a compiled program (.tw); give the network it was made of, or "
+        "to run it a name that ends in .tw\n"
+    )
     with zipfile.ZipFile(tmp_path / "notes.zip", "w") as archive:
         archive.writestr("notes.txt", "text")
     done = tilewright("run", double_tw, "--inputs", tmp_path / "notes.zip")
     assert done.status == 6
-    assert done.err.endswith("notes.zip: not an .npz file of arrays, it holds 'notes.txt'\n")
+    assert done.err.endswith("notes.zip: is a ZIP archive; unpack it, and give a file of it\n")
 
 
 def test_an_unknown_device_is_refused_first(tilewright, tmp_path):
@@ -269,18 +329,6 @@ def test_several_outputs_are_compared_by_name(tilewright, two_tw, tmp_path):
     np.savez(tmp_path / "w.npz", inputs=x, half=x)
     done = tilewright("run", two_tw, "--inputs", tmp_path / "w.npz")
     assert done.status and "`half` has shape (3, 1, 4); the results have (3, 1, 2)" in done.err
-
-
-def test_inputs_of_one_of_several_entries():
-    one, other = ([Tensor(name, (1,), "int32", "input") for name in names] for names in (("p", "x"), ("q", "x")))
-    program: Any = SimpleNamespace(entries=[one, other], outputs=[])
-    arrays = {name: np.array([k], np.int32) for k, name in enumerate("pqx")}
-    for names in ("px", "qx"):
-        assert split(program, {name: arrays[name] for name in names}, "x.npz")[0][0].keys() == set(names)
-    assert split(program, {"input_0": arrays["p"], "input_1": arrays["x"]}, "x.npz")[0][0].keys() == {"p", "x"}
-    for names in ("pqx", "x", ""):
-        with pytest.raises(InputError, match="x.npz: holds .*, expected one of `p`, `x`; or `q`, `x`"):
-            split(program, {name: arrays[name] for name in names}, "x.npz")
 
 
 def test_several_inputs_at_once(tilewright, refused, tmp_path):

@@ -99,7 +99,7 @@ def growing():
 @pytest.mark.parametrize("reset, expected", [(False, [5, 10, 15]), (True, [5, 5, 5])])
 def test_state_is_kept_or_reset(monkeypatch, reset, expected):
     cfg, samples = load_config("pynq_z1"), [{"x": np.full((1, 4), 5, np.int8)}] * 3
-    monkeypatch.setattr("tilewright.cli.programs.import_model", lambda model, contract: growing())
+    monkeypatch.setattr("tilewright.cli.run.read_graph", lambda model, cfg, choices: growing())
     where = Where("model")
     results = [{"y": np.full((1, 4), value, np.int8)} for value in expected]
     found = check_run("x.tflite", cfg, Choices(), where, samples, results, reset)

@@ -125,7 +125,7 @@ def test_a_network_is_tuned_in_processes_and_compiled_with_its_tiles(tilewright,
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["x.txt"], "x.txt: must be a network, .onnx, .tflite, .pt2, .bin, .npz, or FILE.py:NAME"),
+        (["x.txt"], "x.txt: no such file; give a network, .tflite, .onnx, .pt2, .bin, .npz"),
         (["OWN:number"], "is int; tune takes a pair (PrimFunc, function that schedules)"),
         (["OWN:product", "--on", "model"], "on = 'model': must be one of board, rtl, rtl_fast, timing, or a server"),
         (["OWN:product", "--on", "board", "--jobs", 2], "--jobs 2: one board runs one program at a time"),

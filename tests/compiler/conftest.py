@@ -24,6 +24,7 @@ class QdqModel:
 
     def __init__(self, folder, seed=0, activations=np.int8):
         self.folder, self.rng, self.type = folder, np.random.default_rng(seed), activations
+        self.middle = {np.uint8: 1 << 7, np.uint16: 1 << 15}.get(activations, 0)  # of the type's range
         self.nodes, self.constants, self.inputs, self.outputs = [], {}, [], []
 
     def const(self, array):
@@ -49,7 +50,7 @@ class QdqModel:
 
     def quantise(self, x, scale=0.05, zero_point=3, **names):
         """quantize + dequantize; `zero_point` counts from the middle of the type's range."""
-        zero = self.type(zero_point + (128 if self.type is np.uint8 else 0))
+        zero = self.type(zero_point + self.middle)
         parameters = self.const(np.float32(scale)), self.const(zero)
         return self.node("DequantizeLinear", self.node("QuantizeLinear", x, *parameters, **names), *parameters)
 
@@ -465,6 +466,14 @@ def golden():
     return run
 
 
+def random_values(rng, t):
+    """Values for an input: float32, or integers of all sizes."""
+    if t.dtype == "float32":
+        return rng.normal(0, 4, t.shape).astype(np.float32)
+    info = np.iinfo(t.dtype)
+    return rng.integers(info.min, info.max, t.shape, endpoint=True).astype(t.dtype)
+
+
 @pytest.fixture
 def against_litert(litert, golden):
     """Saves a `TfliteModel` and gives (ours, LiteRT's) outputs for random inputs, all runs stacked."""
@@ -474,9 +483,7 @@ def against_litert(litert, golden):
         for _ in range(runs):
             given.append([])
             for t in import_tflite(path).inputs:
-                low = 0 if t.dtype == "uint8" else -128
-                x = m.rng.integers(low, low + 256, t.shape).astype("int8" if low else "uint8")
-                given[-1].append(m.rng.normal(0, 4, t.shape).astype(np.float32) if t.dtype == "float32" else x)
+                given[-1].append(random_values(m.rng, t))
         return [[np.stack(column) for column in zip(*side(path, given))] for side in (golden, litert)]
 
     return run

@@ -9,7 +9,7 @@ from tilewright.compiler.network_tuning import Network, Whole, choose, whole_cyc
 from tilewright.compiler.tune.search import known_tiles
 from tilewright.compiler.tune.tasks import Measurer, evolve, measure, tile_line
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import UnsupportedError
+from tilewright.hw.errors import FileError
 from tilewright.runtime.loader import run
 
 CFG = PRESETS["pynq_z1"]
@@ -32,7 +32,7 @@ def test_layers_are_tasks_with_counts(network):
         ("conv2d 3x3, 32 x 12x12 to 32 x 12x12", 2),
         ("conv2d 1x1, 32 x 12x12 to 32 x 12x12", 1),
     ]
-    with pytest.raises(UnsupportedError, match="unknown kind of network"):
+    with pytest.raises(FileError, match="x.txt: no such file"):
         Network.of("x.txt", CFG)
 
 

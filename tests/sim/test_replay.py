@@ -190,15 +190,16 @@ def test_files_that_are_no_cases(case, tmp_path):
     (tmp_path / "empty.npz").write_bytes(b"")
     np.save(tmp_path / "one.npy", np.zeros(3))
     np.savez(tmp_path / "pickled.npz", dram_in=np.array([{}], object), dram_out=np.zeros(3, np.uint8), meta="{}")
-    texts = {"none.npz": "no such file", "one.npy": "one array, not an .npz file"}
-    for size in range(0, len(good), len(good) // 16):
+    texts = {"none.npz": "no such file", "one.npy": "is one array (.npy); give a recorded case"}
+    for size in range(len(good) // 16, len(good), len(good) // 16):
         (tmp_path / f"cut{size}.npz").write_bytes(good[:size])
         texts[f"cut{size}.npz"] = "not a readable .npz file"
     broken = bytearray(good)
     broken[2000:2010] = bytes(255 - b for b in broken[2000:2010])  # in the middle of dram_in
     (tmp_path / "broken.npz").write_bytes(broken)
     texts["."] = "is a folder"
-    for name in ("text.npz", "empty.npz", "pickled.npz", "broken.npz"):
+    texts |= {"text.npz": "is a text; give a recorded case", "empty.npz": "is an empty file"}
+    for name in ("pickled.npz", "broken.npz"):
         texts[name] = "not a readable .npz file"
     for name, text in texts.items():
         with pytest.raises(FileError) as caught:

@@ -44,7 +44,8 @@ def checked(source: Source) -> ModelProto:
                 opset.version = max(opset.version, _OLDEST)
         return model
     for value in model.graph.output:  # where a shape may be left out, but the checker wants one
-        value.type.tensor_type.shape.SetInParent()
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(model)
     except Exception as exc:  # protobuf and onnx raise errors of many classes
@@ -146,18 +147,21 @@ def _check_dialect(path: Path, model: ModelProto) -> None:
 def _fix_batch(path: Path, model: ModelProto, empty: bool = False) -> None:
     """Open batches become 1. Raises `UnsupportedError` for other open sizes, and, unless `empty`, for sizes of 0."""
     weights = {i.name for i in model.graph.initializer}
-    for value in model.graph.input:
-        if value.name in weights:
-            continue
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    if not inputs:
+        raise UnsupportedError(f"{path}: the network has no input: its outputs are constants")
+    for value in inputs:
+        if not value.type.HasField("tensor_type"):
+            raise UnsupportedError(f"{path}: input {value.name!r} is no tensor; only tensors are supported")
         tensor = value.type.tensor_type
         dims = tensor.shape.dim
-        text = ", ".join(d.dim_param or str(d.dim_value or "?") for d in dims)
+        sizes = [d.dim_param or str(d.dim_value or "?") for d in dims]
         if not tensor.HasField("shape") or any(
             not (d.HasField("dim_value") if empty else d.dim_value) for d in dims[1:]
         ):
             raise UnsupportedError(
-                f"{path}: input {value.name!r} has shape ({text}); only the first size may be open; "
-                "fix the others with python -m onnxruntime.tools.make_dynamic_shape_fixed"
+                f"{path}: input {value.name!r} has shape ({', '.join(sizes)}); only the first size may be open; give "
+                f"numbers for the others: --shape {value.name}={','.join(['1', *sizes[1:]])}"
             )
         if dims and not dims[0].dim_value:
             dims[0].dim_value = 1

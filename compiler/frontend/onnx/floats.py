@@ -9,11 +9,24 @@ import numpy as np
 from ....runtime.hostops import floats as functions
 from ... import graph as g
 from ..core import Problem
-from ..values import Expr, Fixed, Numbers, Value, View, Weights, clip_bounds, constant, operands_first, parameters
+from ..values import (
+    Expr,
+    Fixed,
+    Numbers,
+    Value,
+    View,
+    Weights,
+    WideView,
+    clip_bounds,
+    constant,
+    operands_first,
+    parameters,
+)
 from . import geometry
 from .movements import MOVES, moved
-from .nodes import Reader, Reading
+from .nodes import BILINEAR, Reader, Reading
 from .recurrent import PLAIN
+from .wide import wide_layer
 
 
 class Floats(Reading):
@@ -41,7 +54,7 @@ Make = Callable[[Floats, Expr, str], g.Tensor]
 def _made(imp: Floats, value: Value, wanted: str) -> g.Tensor:
     if isinstance(value, Numbers):
         return value.tensor if not wanted else imp.reshape(f"{wanted}.copy", value.tensor, value.shape, wanted)
-    if isinstance(value, View):
+    if isinstance(value, (View, WideView)):
         y = g.Tensor("", value.shape, "float32")
         return imp.append(g.Dequantize(value.name or f"{value.tensor.name}.float", (value.tensor,), y), wanted)
     if isinstance(value, (Fixed, Weights)):
@@ -52,7 +65,8 @@ def _made(imp: Floats, value: Value, wanted: str) -> g.Tensor:
         (x, *_) = value.args
         assert x is not None
         return moved(imp, value.node, value.index, imp.realised(x), wanted)
-    return FLOATS[value.node.op](imp, value, wanted)
+    wide = wide_layer(imp, value, wanted)
+    return FLOATS[value.node.op](imp, value, wanted) if wide is None else wide
 
 
 def _y(value: Expr) -> g.Tensor:
@@ -145,8 +159,17 @@ def _average_pool(imp: Floats, value: Expr, wanted: str) -> g.Tensor:
         raise Problem(node, "has dilations, or ceil_mode with padding that counts, which are not supported")
     y = g.Tensor("", imp.image_shape(value.shape), "float32")
     image = imp.image(node.name, imp.realised(x))
-    op = g.FloatAveragePool(node.name, (image,), y, *geometry.window(imp, node, x.shape), counts)
+    by_columns = imp.reader.opset < 19  # as onnxruntime's kernels do
+    op = g.FloatAveragePool(node.name, (image,), y, *geometry.window(imp, node, x.shape), counts, by_columns)
     return imp.plain(op, value.shape, wanted)
+
+
+def _resized(imp: Floats, value: Expr, wanted: str) -> g.Tensor:
+    x, *places = value.args
+    assert x is not None
+    rows, row_weights, columns, column_weights = (place.array for place in places if isinstance(place, Fixed))
+    facts = rows, columns, row_weights, column_weights
+    return imp.append(g.FloatResize(value.node.name, (imp.realised(x),), _y(value), *facts), wanted)
 
 
 def _lstm(imp: Floats, value: Expr, wanted: str) -> g.Tensor:
@@ -185,6 +208,7 @@ FLOATS: dict[str, Make] = {
         _plain(lambda imp, v, y, xs: g.FloatReduce(v.node.name, xs[:1], y, v.node.op, imp.axes(v.node))),
     ),
     "AveragePool": _average_pool,
+    BILINEAR: _resized,
     "Concat": _plain(lambda imp, v, y, xs: g.Concat(v.node.name, xs, y, v.node.attrs["axis"] % len(v.shape))),
     "Conv": _conv,
     "ConvTranspose": _conv,

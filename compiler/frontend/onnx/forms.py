@@ -10,18 +10,19 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from ....runtime.hostops.reductions import MOST_PLACES
 from ... import graph as g
 from ...graph import ranges
-from ..core import Node, Problem, like
+from ..core import Node, Problem
 from ..linear import is_unit
 from ..moves import around, padded
+from ..source import SINGLE
 from ..values import (
-    SOFTMAX_SCALE,
-    SOFTMAX_ZERO,
     Expr,
     Fixed,
     Value,
@@ -42,11 +43,14 @@ from .floats import Floats
 from .geometry import window
 from .movements import MOVES, moved
 from .nodes import Beyond, Reader
+from .weights import dense_weights, int8_parts, of_bytes, repeated, scaled
 
 _EXACT = 1e-5  # largest distance of a bound from an integer, in steps
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+# distance from a tie in steps of the output, the share of such sums, and the most sums that are looked at
+_NEAR_TIE, _TIES, _SUMS = 2.0**-15, 2.0**-10, 1 << 16
 _INT32 = np.iinfo(np.int32)
-_UNIT = 127  # the weight of a channel that is only scaled: large, so that its bias has fine steps
+_UNIT = 127  # the largest weight of a channel that is only scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +77,7 @@ class Quantiser(Floats):
     def __init__(self, reader: Reader, outputs: Sequence[str]):
         super().__init__(reader, outputs)
         self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
+        self.quantised: dict[tuple[int, float, int], tuple[Value, g.Tensor]] = {}  # by id, scale and zero point
         self.joins: dict[tuple[int, float, int], tuple[Value, list[g.Tensor]]] = {}  # by id, scale and zero point
 
     def quantise(self, value: Value, y: g.Tensor, node: Node, wanted: str = "") -> g.Tensor:
@@ -80,6 +85,9 @@ class Quantiser(Floats):
 
         Movements and clamps of a float expression are taken off: they come after quantisation, and with it.
         """
+        key = id(value), y.scale, y.zero_point
+        if key in self.quantised and not wanted:  # onnxruntime's quantiser may write one QuantizeLinear per reader
+            return self.quantised[key][1]
         for part in operands_first(value, lambda part: self._unjoined(part, y)):  # so that `joined` does not recurse
             self.joined(_bare(part).core, y)
         core, low, high, moves, top = _bare(value)
@@ -88,6 +96,7 @@ class Quantiser(Floats):
         t = self._quantised(core, result, node.name)
         for k, move in enumerate(reversed(moves)):
             t = moved(self, move.node, move.index, t, wanted if k == len(moves) - 1 else "")
+        self.quantised[key] = value, t
         return t
 
     def _unjoined(self, value: Expr, y: g.Tensor) -> Sequence[Value | None]:
@@ -221,13 +230,13 @@ def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     if not isinstance(core, Expr) or core.node.op not in LINEAR:
         return None
     node, (first, weight, *rest) = core.node, core.args
-    if not isinstance(weight, Weights) or weight.integers.dtype.itemsize > 1 or node.attrs.get("transA", 0):
+    if not isinstance(weight, Weights) or not of_bytes(weight) or node.attrs.get("transA", 0):
         return None
     x = imp.as_view(first)
     if x is None:
         return None
     dense = node.op in ("Gemm", "MatMul")
-    scaled_weights = _dense_weights(node, weight) if dense else _conv_weights(imp, node, x, weight)
+    scaled_weights = dense_weights(node, weight) if dense else _conv_weights(imp, node, x, weight)
     axis = len(core.shape) - 1 if dense else 1
     scaled = channel_vector(factor, core.shape, axis), channel_vector(offset, core.shape, axis)
     own = constant(rest[0]) if rest and rest[0] is not None else np.zeros(1)
@@ -253,15 +262,6 @@ def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     return None if layer is None else (_dense if dense else _conv)(imp, node, x.tensor, layer, result)
 
 
-def _dense_weights(node: Node, weight: Weights) -> tuple[np.ndarray, np.ndarray] | None:
-    """((O, I), scales); None where there is one scale per input."""
-    if weight.integers.ndim != 2:
-        return None
-    channel = 0 if node.attrs.get("transB", 0) else 1
-    centred = weight.centred if channel == 0 else weight.centred.T
-    return _scaled(centred, weight, channel)
-
-
 def _conv_weights(imp: Quantiser, node: Node, x: View, weight: Weights) -> tuple[np.ndarray, np.ndarray] | None:
     """(weights of four dimensions, output channel first, scales)."""
     if weight.integers.ndim != len(x.shape) or len(x.shape) not in (3, 4):
@@ -271,9 +271,9 @@ def _conv_weights(imp: Quantiser, node: Node, x: View, weight: Weights) -> tuple
     if node.op == "Conv":
         if x.shape[1] != shape[1] * groups:
             raise Problem(node, f"has {x.shape[1]} input channels, its weights have {shape[1] * groups}")
-        return _scaled(centred, weight, 0)
-    scaled = _scaled(centred, weight, 1)
-    return None if scaled is None else _ungrouped(node, centred, scaled[1], groups)
+        return scaled(centred, weight, 0)
+    found = scaled(centred, weight, 1)
+    return None if found is None else _ungrouped(node, centred, found[1], groups)
 
 
 def _ungrouped(node: Node, weight: np.ndarray, scale: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
@@ -286,13 +286,6 @@ def _ungrouped(node: Node, weight: np.ndarray, scale: np.ndarray, groups: int) -
         inputs = slice(k * c // groups, (k + 1) * c // groups)
         full[k * per_group : (k + 1) * per_group, inputs, ::dh, ::dw] = weight[inputs].swapaxes(0, 1)
     return full, np.tile(scale[:per_group], groups)
-
-
-def _scaled(weight: np.ndarray, source: Weights, channel: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """`weight`, and one scale per output channel, which is dimension `channel` in the file."""
-    if source.scale.size > 1 and source.axis != channel:
-        return None
-    return weight, np.broadcast_to(source.scale.astype(np.float64), (source.integers.shape[channel],))
 
 
 def _layer(
@@ -314,8 +307,10 @@ def _layer(
         least, most = (np.clip(end + y.zero_point, *result.clamp) for end in ends)
     if (wrong & (least != most)).any():
         return None
-    bias = np.where(wrong, least - y.zero_point, bias).astype(np.int32)
-    return _Layer(np.where(wrong.reshape(column), 0, weight), np.where(wrong, y.scale / x.scale, scale), bias)
+    if wrong.any():
+        weight, scale = np.where(wrong.reshape(column), 0, weight), np.where(wrong, y.scale / x.scale, scale)
+        bias = np.where(wrong, least - y.zero_point, bias)
+    return _Layer(weight, scale, bias.astype(np.int32))
 
 
 def _exact_bias(rest: list, x_scale: float, scales: np.ndarray) -> np.ndarray | None:
@@ -328,30 +323,12 @@ def _exact_bias(rest: list, x_scale: float, scales: np.ndarray) -> np.ndarray | 
     return np.broadcast_to(bias.integers.reshape(-1), scales.shape).astype(np.int32)
 
 
-def _halves(weight: np.ndarray) -> list[np.ndarray]:
-    """int8 weights whose sum is `weight`: one, or two where zero points take weights out of int8."""
-    first = np.clip(weight, -128, 127)
-    parts = [first] if (first == weight).all() else [first, weight - first]
-    return [np.ascontiguousarray(part.astype(np.int8)) for part in parts]
-
-
-def _doubled(imp: Quantiser, name: str, x: g.Tensor, groups: int) -> g.Tensor:
-    """`x` with the channels of each group twice, for weights in two parts."""
-    n, c, *size = x.shape
-    pixels = math.prod(size)
-    rows = imp.reshape(f"{name}.groups", x, (n, groups, c // groups, pixels))
-    twice = like(x, f"{name}.twice", (n, groups, 2 * c // groups, pixels))
-    twice = imp.add(g.Concat, (rows, rows), twice, 2)
-    return imp.reshape(f"{name}.doubled", twice, (n, 2 * c, *size))
-
-
 def _parameters(
     imp: Quantiser, name: str, x: g.Tensor, layer: _Layer, clamp: tuple[int, int], groups: int
 ) -> tuple[g.Tensor, tuple[np.ndarray, np.ndarray, np.ndarray, int, int]]:
     """The input and the constants of a layer."""
-    parts = _halves(layer.weight)
-    if len(parts) > 1:
-        x = _doubled(imp, name, x, groups)
+    parts = int8_parts(layer.weight)
+    x = repeated(imp, name, x, groups, len(parts))
     return x, (np.concatenate(parts, 1), layer.scale.astype(np.float32), layer.bias, *clamp)
 
 
@@ -402,8 +379,8 @@ def scaled_channels(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | N
     if vectors[0] is None or vectors[1] is None:
         return None
     node, (n, c, *size) = value.node, core.shape
-    weight = np.full((c, 1, 1, 1), _UNIT, np.int64)
-    layer = _layer(weight, vectors[0] / _UNIT, vectors[1], None, core.tensor, result)
+    units = _units(vectors[0], vectors[1] / core.tensor.scale)
+    layer = _layer(units.reshape(c, 1, 1, 1), vectors[0] / units, vectors[1], None, core.tensor, result)
     if layer is None:
         return None
     shape = core.shape if len(core.shape) == 4 else (n, c, 1, math.prod(size))
@@ -415,9 +392,19 @@ def scaled_channels(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | N
     return imp.checked(node, op, result.wanted, core.shape)
 
 
-_BINARY: dict[str, type[g.Binary]] = {"Add": g.Add, "Sub": g.Sub, "Mul": g.Mul}
+def _units(factor: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """int64 (C,): weights of channels times `factor`, so that `offset` is nearly a whole number of the products' steps.
+
+    The bias of a channel is a whole number of such steps: rounding it is what makes the layer inexact.
+    """
+    weights = np.arange(_UNIT, 0, -1)
+    scales = (np.abs(factor) / weights[:, None]).astype(np.float32).astype(np.float64)
+    bias = np.divide(offset, scales, out=np.zeros_like(scales), where=scales > 0)
+    return weights[(np.abs(bias - np.rint(bias)) / weights[:, None]).argmin(0)]
+
+
+_BINARY: dict[str, Callable[..., g.Binary]] = {"Add": g.Add, "Sub": g.Sub, "Mul": partial(g.Mul, contract=SINGLE)}
 _FUNCTIONS = {"Sigmoid": "logistic", "Tanh": "tanh", "LeakyRelu": "leaky_relu"}  # names in .tflite files
-_FINEST = 0.75  # an output step below this share of the softmax's step would show the rounding of both
 _MOST_INNER = (1 << 31) // 255**2  # elements of a row of a product, less their zero points: sums are int32
 
 
@@ -455,8 +442,8 @@ def _product(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
         return None
     node, y = value.node, result.y
     if result.whole:
-        return imp.checked(node, g.BatchMatMul(node.name, operands, y), result.wanted)
-    product = imp.checked(node, g.BatchMatMul(f"{node.name}.product", operands, y))
+        return imp.checked(node, g.BatchMatMul(node.name, operands, y, contract=SINGLE), result.wanted)
+    product = imp.checked(node, g.BatchMatMul(f"{node.name}.product", operands, y, contract=SINGLE))
     return imp.append(g.NearestRequantize(node.name, (product,), y, *result.clamp), result.wanted)
 
 
@@ -475,17 +462,13 @@ def _concat(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
 
 def _softmax(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     node, y = value.node, result.y
-    fine = y.scale < _FINEST * SOFTMAX_SCALE
-    x = imp.as_view(value.args[0]) if node.op == "Softmax" and not fine else None
+    x = imp.as_view(value.args[0]) if node.op == "Softmax" and 2.0**-MOST_PLACES <= y.scale < 2 else None
     if x is None or x.tensor.scale <= 2.0**-26:
         return None
-    axis = node.attrs["axis"]
-    if (y.scale, y.zero_point) == (SOFTMAX_SCALE, SOFTMAX_ZERO) and result.whole:
-        return imp.append(g.Softmax(node.name, (x.tensor,), y, axis), result.wanted)
-    fixed = imp.append(
-        g.Softmax(node.name, (x.tensor,), replace(y, scale=SOFTMAX_SCALE, zero_point=SOFTMAX_ZERO), axis)
-    )
-    return imp.checked(node, g.NearestRequantize(f"{node.name}.rescale", (fixed,), y, *result.clamp), result.wanted)
+    shares = g.Softmax(node.name if result.whole else f"{node.name}.shares", (x.tensor,), y, node.attrs["axis"])
+    if result.whole:
+        return imp.append(shares, result.wanted)
+    return imp.append(g.NearestRequantize(node.name, (imp.append(shares),), y, *result.clamp), result.wanted)
 
 
 def _table(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
@@ -504,6 +487,15 @@ def _table(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     return imp.append(g.Lookup(value.node.name, (x,), y, function, table), result.wanted)
 
 
+def _has_ties(factor: float, count: int) -> bool:
+    """True if `factor` takes sums of `count` values half way between two integers more often than chance does.
+
+    There float32 decides in onnxruntime: its roundings depend on the values, not on their sum alone.
+    """
+    sums = np.arange(min(255 * count, math.ceil(256 / factor), _SUMS))
+    return bool((np.abs(sums * factor % 1 - 0.5) < _NEAR_TIE).mean() > _TIES)
+
+
 def _average_pool(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     node, y = value.node, result.y
     x = imp.as_view(value.args[0]) if node.op == "AveragePool" else None
@@ -512,18 +504,13 @@ def _average_pool(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | Non
     kernel, strides, pads = window(imp, node, x.shape)
     image = imp.image(node.name, x.tensor)
     y = replace(y, shape=imp.image_shape(y.shape))
-    if any(pads) and not node.attrs.get("count_include_pad", 0):
-        if image.scale > y.scale:
-            return None  # a rounding before the last one could cost more than a step
-        same = like(image, f"{node.name}.mean", y.shape)
-        same = imp.add(g.ExactAveragePool, (image,), same, kernel, strides, pads)
-        clamped = imp.checked(node, g.NearestRequantize(node.name, (same,), y, *result.clamp))
-        return imp.reshape(f"{node.name}.shape", clamped, result.y.shape, result.wanted)
     if any(pads):
-        if node.attrs.get("ceil_mode", 0):
-            return None
+        if not node.attrs.get("count_include_pad", 0) or node.attrs.get("ceil_mode", 0):
+            return None  # windows have means of different numbers of elements
         image = padded(imp, f"{node.name}.pad", image, around(pads), image.zero_point)
     op = g.AveragePool(node.name, (image,), y, kernel, strides, (0, 0, 0, 0), *result.clamp)
+    if not op.axes and _has_ties(op.factor, math.prod(kernel)):
+        return None
     return imp.checked(node, op, result.wanted, result.y.shape)
 
 
@@ -537,8 +524,8 @@ def _mean(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
         op = g.AveragePool(node.name, (x.tensor,), y, x.shape[2:], (1, 1), (0, 0, 0, 0), *result.clamp)
         return imp.checked(node, op, result.wanted)
     if result.whole:
-        return imp.checked(node, g.Mean(node.name, (x.tensor,), y, axes), result.wanted)
-    mean = imp.checked(node, g.Mean(f"{node.name}.mean", (x.tensor,), y, axes))
+        return imp.checked(node, g.Mean(node.name, (x.tensor,), y, axes, contract=SINGLE), result.wanted)
+    mean = imp.checked(node, g.Mean(f"{node.name}.mean", (x.tensor,), y, axes, contract=SINGLE))
     return imp.append(g.NearestRequantize(node.name, (mean,), y, *result.clamp), result.wanted)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ....hw.errors import FileError, UnsupportedError
+from ....hw.errors import FileError, InputError, UnsupportedError
 from ... import graph as g
 from ...graph.rewrite import without_unread
 
@@ -24,32 +24,41 @@ except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
 from ..core import Node, Problem, summary
 from ..source import SINGLE, Source, as_source, in_dialect, one_line
-from ..values import Broken, Expr, Fixed, Numbers, Value, View, Weights, constant, signed, steps
+from ..values import Broken, Expr, Fixed, Numbers, Value, View, Weights, WideView, constant, signed, steps
+from . import dynamic
 from .deeploy import DeeployImporter
 from .file import checked
 from .floats import FLOATS
 from .forms import Quantiser
 from .integers import BYTES, with_bytes
 from .layouts import LAYOUTS
-from .movements import MOVES, moved
-from .nodes import ALIASES, LIKE, REAL, Inconsistent, Reader, activation, parameters
+from .movements import COPIES, MOVES, moved
+from .nodes import ALIASES, BILINEAR, Inconsistent, Reader, activation, parameters
 from .numbers import NAMES, converted
 from .qlinear import QLINEAR
 from .recurrent import RECURRENT
 from .rewrites import ARITHMETIC
+from .wide import WIDE
 
 REWRITES = with_bytes({**ARITHMETIC, **LAYOUTS, **RECURRENT, **QLINEAR})
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
-OPERATORS = frozenset((*FLOATS, *NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
+OPERATORS = frozenset(
+    (*FLOATS, *NAMES, *dynamic.NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size")
+) - {BILINEAR}
 _NUMBERS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
-_NUMBERS |= {TensorProto.INT32: "int32", TensorProto.INT64: "int64", TensorProto.BOOL: "bool"}
+_NUMBERS |= {
+    TensorProto.INT16: "int16",
+    TensorProto.INT32: "int32",
+    TensorProto.INT64: "int64",
+    TensorProto.BOOL: "bool",
+}
 
 
 def import_onnx(model: str | Path | Source) -> g.Graph:
     """Read an ONNX file; an open batch dimension becomes 1.
 
-    Raises `FileError` if the file is missing, damaged or inconsistent, `UnsupportedError` that lists every node
-    that the compiler does not support.
+    Raises `FileError` if the file is missing, damaged or inconsistent, `InputError` for given sizes with which it is
+    inconsistent, `UnsupportedError` that lists every node that the compiler does not support.
     """
     source = as_source(model)
     proto = checked(source)
@@ -57,6 +66,9 @@ def import_onnx(model: str | Path | Source) -> g.Graph:
     try:
         graph = importer.graph(source.path.stem)
     except Inconsistent as exc:
+        if source.shapes:
+            sizes = ", ".join(f"{name!r} {tuple(shape)}" for name, shape in source.shapes.items())
+            raise InputError(f"{source.path}: cannot have inputs {sizes} ({one_line(exc)}); give other sizes") from None
         raise FileError(f"{source.path}: the model's shapes or types are inconsistent ({one_line(exc)})") from None
     if importer.problems:
         raise UnsupportedError(f"{source.path}: {summary(importer.problems, 'operator')}")
@@ -92,8 +104,9 @@ class Importer(Quantiser):
             return
         self.tensors.add(name)
         first = self._dequantiser(name)
-        raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
-        if raw or kind not in ("int8", "uint8"):
+        # an image of bytes that is made float32, or read as integers
+        raw = first is None and any(n.op in ("Cast", *dynamic.NAMES) for n in self.reader.nodes)
+        if raw or kind not in ("int8", "uint8", "int16"):
             self.inputs.append(g.Tensor(name, shape, kind))
             self.values[name] = Numbers(shape, self.inputs[-1])
             return
@@ -106,7 +119,7 @@ class Importer(Quantiser):
         self.inputs.append(plain)
         y = g.Tensor("", shape, "int8", scale, zero)
         t = self.append(g.Recode(f"{name}.int8", (plain,), y)) if kind == "uint8" else plain
-        self.values[name] = View(shape, t)
+        self.values[name] = (WideView if kind == "int16" else View)(shape, t)
 
     def _dequantiser(self, tensor: str) -> Node | None:
         """The first node that dequantises a tensor, which may be moved before."""
@@ -139,10 +152,6 @@ class Importer(Quantiser):
         if len(self.problems) > known:
             self.values |= {t: Broken(()) for t in node.outputs}
 
-    def _wanted_int8(self, tensor: str) -> str:
-        """`wanted` of an int8 tensor; outputs of other types are made of it."""
-        return self.wanted(tensor) if self.reader.types[tensor] == TensorProto.INT8 else ""
-
     def _is_float(self, tensor: str) -> bool:
         return self.reader.types.get(tensor) == TensorProto.FLOAT
 
@@ -154,15 +163,14 @@ class Importer(Quantiser):
             return [self._quantize(node, x)]
         if node.op == "DequantizeLinear" and x is not None:
             return [self._dequantize(node, x)]
-        if node.op == REAL and isinstance(x, View):
-            return [View(x.shape, x.tensor, node.name)]
-        if node.op == LIKE and x is not None and isinstance(args[1], View):
-            y = replace(args[1].tensor, name="", shape=x.shape, data=None)
-            return [View(x.shape, self.quantise(x, y, node, self.wanted(node.outputs[0])))]
+        if (integers := dynamic.integers(self, node, args)) is not None:
+            return integers
         if node.op == "Cast" and x is not None:
             x = args[0] = self._integers(node, x)
         if (numbers := converted(self, node, args)) is not None:
             return numbers
+        if node.op == "Dropout" and node.input(2) and ((training := constant(args[2])) is None or training.any()):
+            raise Problem(node, "is in training mode, in which its results are random")
         if node.op in ALIASES and x is not None:
             return [x, *(Broken(()) for _ in node.outputs[1:])]
         if node.op not in FLOATS and node.op not in MOVES and node.op != "Concat":
@@ -171,6 +179,9 @@ class Importer(Quantiser):
         shapes = [self.shape(node, t) if t else () for t in node.outputs]
         if all(arg is None or isinstance(arg, (Fixed, Weights)) for arg in args):
             return self._evaluated(node, args)
+        if isinstance(x, WideView) and node.op in COPIES:
+            ts = [moved(self, node, k, x.tensor, self._stored(t)) for k, t in enumerate(node.outputs)]
+            return [WideView(shape, t, x.name) for shape, t in zip(shapes, ts)]
         if node.op in MOVES and isinstance(x, View) and (node.op != "Pad" or self._keeps_steps(node, x)):
             return [self._view(node, k, x, t) for k, t in enumerate(node.outputs)]
         if node.op == "Concat" and not self._is_float(node.outputs[0]):
@@ -212,7 +223,11 @@ class Importer(Quantiser):
         return [Fixed(array.shape, array) for array in self.reader.evaluate(node, arrays)]
 
     def _view(self, node: Node, index: int, x: View, tensor: str) -> View:
-        return View(self.shape(node, tensor), moved(self, node, index, x.tensor, self._wanted_int8(tensor)), x.name)
+        return View(self.shape(node, tensor), moved(self, node, index, x.tensor, self._stored(tensor)), x.name)
+
+    def _stored(self, tensor: str) -> str:
+        """The name of an output of signed integers, empty for other tensors, which are converted."""
+        return self.wanted(tensor) if self.reader.types.get(tensor) in (TensorProto.INT8, TensorProto.INT16) else ""
 
     def _joined(self, node: Node, args: list[Value | None]) -> View:
         """Integers one after the other, of the quantisation of the first computed ones."""
@@ -223,7 +238,7 @@ class Importer(Quantiser):
         shape = self.shape(node, node.outputs[0])
         y = replace(like, name="", shape=shape, data=None)
         op = g.Concat(node.name, tuple(tensors), y, node.attrs["axis"] % len(shape))
-        return View(shape, self.append(op, self._wanted_int8(node.outputs[0])))
+        return View(shape, self.append(op, self._stored(node.outputs[0])))
 
     def _taken_as(self, node: Node, value: Value | None, like: g.Tensor) -> g.Tensor | None:
         """The integers of a value, quantised as `like`; None where it has none."""
@@ -245,31 +260,41 @@ class Importer(Quantiser):
                 y = g.Tensor("", t.shape, "int8", zero_point=-128)
                 t = self.append(g.Recode(f"{node.name}.int8", (t,), y))
             x = View(x.shape, t)
+        if isinstance(x, WideView):
+            y = g.Tensor("", x.tensor.shape, "int16", *activation(self, node))
+            same = (x.tensor.scale, x.tensor.zero_point) == (y.scale, y.zero_point)
+            t = x.tensor if same else self.append(g.Cast(f"{node.name}.rescaled", (x.tensor,), y))
+            return WideView(x.shape, t, node.name)
         if not isinstance(x, View):
             raise Problem(node, "has an input that is not quantised")
         scale, zero = activation(self, node)
         y = g.Tensor("", x.tensor.shape, "int8", scale, zero)
         return View(x.shape, self.relabelled(node, x.tensor, y), node.name)
 
-    def _quantize(self, node: Node, x: Value) -> View:
-        (scale, zero), tensor = activation(self, node), node.outputs[0]
+    def _quantize(self, node: Node, x: Value) -> View | WideView:
+        scale, zero = activation(self, node)
+        if self.reader.types[node.outputs[0]] in WIDE:
+            y = g.Tensor("", x.shape, "int16", scale, zero)
+            op = g.Quantize(node.name, (self.realised(x),), y)
+            return WideView(x.shape, self.append(op, self._stored(node.outputs[0])))
         y = g.Tensor("", x.shape, "int8", scale, zero)
-        return View(x.shape, self.quantise(x, y, node, self._wanted_int8(tensor)))
+        return View(x.shape, self.quantise(x, y, node, self._stored(node.outputs[0])))
 
     def _output(self, name: str) -> g.Tensor | None:
         value = self.real.get(name) or self.value(name)
         if isinstance(value, (Fixed, Weights)) and self._is_float(name):
             value = Numbers(value.shape, self.realised(value, name))
-        t = value.tensor if isinstance(value, (Numbers, View)) else None
+        t = value.tensor if isinstance(value, (Numbers, View, WideView)) else None
+        if self.reader.types.get(name) == TensorProto.UINT16:
+            self.ends.append(f"output {name!r} is uint16; outputs of 16 bits must be int16")
+            return None
         if t is None or isinstance(value, Broken):
             if not self.problems and not self.ends:
                 self.ends.append(f"output {name!r} does not come from operators on float32 or int8")
             return None
-        if any(t.name == one.name == name for one in self.inputs):  # which a tensor of another name is a copy of
-            return self.reshape(f"{name}.copy", t, t.shape, f"{name}'")
-        if self._is_float(name):
-            return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)
+        is_input = any(one.name == name for one in self.inputs)
+        wanted = f"{name}'" if is_input else name  # of a copy of the input
         if self.reader.types[name] == TensorProto.UINT8 and t.dtype == "int8":
-            y = replace(t, name=name, dtype="uint8", zero_point=t.zero_point + 128, data=None)
-            return self.append(g.Recode(f"{name}.uint8", (t,), y), name)
-        return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)
+            y = replace(t, dtype="uint8", zero_point=t.zero_point + 128, data=None)
+            return self.append(g.Recode(f"{name}.uint8", (t,), y), wanted)
+        return t if t.name == name and not is_input else self.reshape(f"{name}.copy", t, t.shape, wanted)

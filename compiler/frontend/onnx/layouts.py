@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from ..core import Node
-from .nodes import LIKE, REAL, Chain, Rewrite, Term
+from .nodes import BILINEAR, Chain, Rewrite, Term
 
 
 def _global_pool(reduction: str) -> Rewrite:
@@ -32,9 +32,10 @@ def _space_to_depth(c: Chain, x: Term, *, blocksize: int) -> Term:
 def _resize(
     c: Chain, x: Term, roi: Term | None = None, scales: Term | None = None, sizes: Term | None = None, *,
     mode: str = "nearest", coordinate_transformation_mode: str = "half_pixel",
-    keep_aspect_ratio_policy: str = "stretch", antialias: int = 0, axes: Sequence[int] | None = None, **_: object,
+    nearest_mode: str = "round_prefer_floor", keep_aspect_ratio_policy: str = "stretch", antialias: int = 0,
+    axes: Sequence[int] | None = None, **_: object,
 ) -> Term | None:  # fmt: skip
-    """A gather per axis for the nearest pixels, else a matrix per axis."""
+    """Gathers of the nearest pixels, sums of neighbours for linear ones of images, else a matrix per axis."""
     stretched = keep_aspect_ratio_policy == "stretch"
     if coordinate_transformation_mode == "tf_crop_and_resize" or not stretched or antialias:
         return None
@@ -43,29 +44,83 @@ def _resize(
     amounts = None if chosen is None else chosen.value
     if amounts is None:
         return None
-    shape, nearest = x.shape, mode == "nearest"
-    axes = [k % len(shape) for k in (range(len(shape)) if axes is None else axes)]
-    changed = [k for k, axis in enumerate(axes) if amounts[k] != (shape[axis] if by_size else 1)]
-    if not nearest and any(axes[k] < len(shape) - 2 for k in changed):
+    shape, rank = x.shape, len(x.shape)
+    axes = [k % rank for k in (range(rank) if axes is None else axes)]
+    factors, places = dict[int, np.float32](), dict[int, np.ndarray]()  # of axes that change
+    aligned = coordinate_transformation_mode == "align_corners"  # where places depend on sizes alone
+    for axis, amount in zip(axes, amounts):
+        factor = np.float32(amount) / np.float32(shape[axis] if by_size else 1)
+        if factor != 1:
+            out = int(amount if by_size else factor * np.float32(shape[axis]))
+            factors[axis], places[axis] = factor, _places(shape[axis], out, factor, coordinate_transformation_mode)
+    if mode == "nearest" or not places:
+        for axis, place in places.items():
+            x = x.take(_nearest(place, shape[axis], nearest_mode), axis)
+        return x
+    y = x if x.type == TensorProto.FLOAT else x.node("DequantizeLinear", 1.0, _zero(x))  # the integers themselves
+    if mode == "linear" and rank == 4 and places.keys() <= {2, 3}:
+        taps = [_taps(places.get(k, np.arange(shape[k], dtype=np.float32)), shape[k]) for k in (2, 3)]
+        y = y.node(BILINEAR, *taps[0], *taps[1])
+    elif min(places, default=rank) < rank - 2:
         return None
-    integers = not nearest and x.type != TensorProto.FLOAT
-    y = x.node(REAL) if integers else x
-    for k in changed:
-        matrix = _matrix(c, shape[axes[k]], amounts[k], by_size)
-        if nearest:
-            y = y.take(matrix.argmax(1), axes[k])
-        elif axes[k] == len(shape) - 1:
-            y = y.node("MatMul", np.ascontiguousarray(matrix.T))
-        else:
-            y = c.add("MatMul", matrix, y)
-    return y.node(LIKE, x) if integers else y
+    else:
+        for axis, place in places.items():
+            matrix = _matrix(c, shape[axis], len(place), None if by_size or aligned else factors[axis])
+            if axis == rank - 1:
+                y = y.node("MatMul", np.ascontiguousarray(matrix.T))
+            else:
+                y = c.add("MatMul", matrix, y)
+    if x.type == TensorProto.FLOAT:
+        return y
+    y = y.node("Relu").node("Floor") - y.node("Neg").node("Relu").node("Floor")  # onnxruntime cuts fractions off
+    return y.node("QuantizeLinear", 1.0, _zero(x))
 
 
-def _matrix(c: Chain, size: int, amount: np.ndarray, by_size: bool) -> np.ndarray:
-    """float32 (new size, size): the effect of a Resize along one axis, by ONNX's reference."""
+def _zero(x: Term) -> np.ndarray:
+    return np.zeros((), helper.tensor_dtype_to_np_dtype(x.type))
+
+
+def _places(size: int, out: int, factor: np.float32, mode: str) -> np.ndarray:
+    """float32 (out,): where the elements lie in an axis of `size` that is resized by `factor`, as in onnxruntime."""
+    half, length, place = np.float32(0.5), np.float32(size), np.arange(out, dtype=np.float32)
+    match mode:
+        case "asymmetric":
+            return place / factor
+        case "align_corners":
+            return place * (length - 1) / np.float32(max(1, out - 1))
+        case "pytorch_half_pixel" if out == 1:
+            return place
+        case "tf_half_pixel_for_nn":
+            return (place + half) / factor
+        case "half_pixel_symmetric":
+            shift = length / 2 * (1 - np.float32(out) / (factor * length))
+            return shift + (place + half) / factor - half
+        case _:
+            return (place + half) / factor - half
+
+
+def _nearest(places: np.ndarray, size: int, mode: str) -> np.ndarray:
+    """The indices of the elements that are nearest to `places`."""
+    exact = places.astype(np.float64)
+    rounded = {"floor": np.floor(exact), "ceil": np.ceil(exact), "round_prefer_ceil": np.floor(exact + 0.5)}
+    return np.clip(rounded.get(mode, np.ceil(exact - 0.5)), 0, size - 1).astype(np.int64)
+
+
+def _taps(place: np.ndarray, size: int) -> list[np.ndarray]:
+    """[int32 (out, 2) the neighbours of each of `place` in an axis of `size`, float32 (out, 2) their weights]."""
+    place = np.clip(place, 0, size - 1)
+    first = place.astype(np.int32)
+    indices = np.stack([first, np.minimum(first + 1, size - 1)], 1)
+    weights = np.abs(place[:, None] - indices[:, ::-1].astype(np.float32))
+    weights[indices[:, 0] == indices[:, 1]] = 0.5
+    return [indices, weights]
+
+
+def _matrix(c: Chain, size: int, out: int, factor: np.float32 | None) -> np.ndarray:
+    """float32 (out, size): the effect of a Resize along one axis, by `factor` or to a size, by ONNX's reference."""
     attrs = {key: value for key, value in c.node.attrs.items() if key != "axes"}
-    node = Node("Resize", "resize", ["x", "", "", "amount"] if by_size else ["x", "", "amount"], ["y"], attrs)
-    amounts = np.array([size if by_size else 1, amount], np.int64 if by_size else np.float32)
+    node = Node("Resize", "resize", ["x", "", "", "amount"] if factor is None else ["x", "", "amount"], ["y"], attrs)
+    amounts = np.array([size, out], np.int64) if factor is None else np.array([1, factor], np.float32)
     (rows,) = c.reader.evaluate(node, [np.eye(size, dtype=np.float32), amounts])
     return np.ascontiguousarray(rows.T, np.float32)
 

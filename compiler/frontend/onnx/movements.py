@@ -115,3 +115,4 @@ MOVES: dict[str, Callable[..., g.Tensor]] = {
     "Transpose": _transpose,
     "Unsqueeze": _reshape,
 }
+COPIES = frozenset(MOVES.keys() - {"MaxPool", "Pad"})  # whose result has values of their input alone

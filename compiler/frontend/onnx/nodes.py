@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, helper, numpy_helper, shape_inference
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from ....hw.errors import InputError, UnsupportedError
@@ -24,8 +24,7 @@ from ..values import Broken, Fixed, Value, Weights, constant
 from .file import named_nodes
 
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes
-# Operators of our own around a float operator on integers: their real values, and back, quantised as another tensor
-REAL, LIKE = "RealValues", "QuantizeLike"
+BILINEAR = "Bilinear"  # an operator of our own: images, and per row and per column the neighbours and their weights
 # Errors of Python, numpy and onnx's reference for inputs and attributes that are missing or contradict each other
 MISFITS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 # all inputs of which are of one type
@@ -43,6 +42,7 @@ def _proto(node: Node) -> onnx.NodeProto:
 # Takes a chain, the inputs of a node, None where one is left out, and its attributes as keywords. Returns the results,
 # or None, as where Python cannot call it with these arguments, if the node stays.
 Rewrite = Callable[..., "Term | tuple[Term | None, ...] | None"]
+_OTHER_FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)  # constants of rewrites are float32
 _UNREAD = ("momentum", "spatial", "stash_type")  # attributes that change no result
 
 
@@ -99,6 +99,10 @@ class Reader:
                 self.types[value.name] = tensor.elem_type
         self._names = Names((*self.shapes, *(t for n in model.graph.node for t in n.output)))
         self.unused = self._names.unused  # a name like the given one that no tensor has
+        self._uses: dict[str, list[NodeProto | None]] = {value.name: [None] for value in model.graph.output}
+        for node in model.graph.node:
+            for tensor in node.input:
+                self._uses.setdefault(tensor, []).append(node)
         self.producers: dict[str, Node] = {}
         self.readers: dict[str, list[Node]] = {}  # the nodes whose first input a tensor is
 
@@ -149,6 +153,14 @@ class Reader:
             return None
         return self.narrow.get(node.input(2)) or NARROW.get(node.attrs.get("output_dtype", 0))
 
+    def quantised_again(self, tensor: str) -> bool:
+        """True if the only use of a tensor of the file, by way of tensors of one use each, is a QuantizeLinear."""
+        while len(uses := self._uses.get(tensor, [])) == 1 and (node := uses[0]) is not None:
+            if node.op_type == "QuantizeLinear":
+                return True
+            tensor = node.output[0]
+        return False
+
     def _read(self, node: Node) -> None:
         if self._fold(node):
             return
@@ -172,7 +184,7 @@ class Reader:
     def _rewritten(self, node: Node) -> list[Node] | None:
         """The nodes in place of one; None where it stays, as where the signature of its rewrite has not all of it."""
         rewrite, chain = self.rewrites.get(node.op), Chain(self, node)
-        if rewrite is None:
+        if rewrite is None or any(self.types.get(t) in _OTHER_FLOATS for t in node.inputs):
             return None
         attrs = {key: value for key, value in node.attrs.items() if key not in _UNREAD}
         try:
@@ -245,9 +257,9 @@ class Reader:
         if node.op in ("QuantizeLinear", "DequantizeLinear"):
             self._note(node, self.shapes[node.inputs[0]], self._quantised_type(node))
             return
-        if node.op in (REAL, LIKE):
-            kind = TensorProto.FLOAT if node.op == REAL else self.types[node.inputs[1]]
-            self._note(node, self.shapes[node.inputs[0]], kind)
+        if node.op == BILINEAR:
+            rows, columns = (len(self.constants[node.inputs[k]]) for k in (1, 3))
+            self._note(node, (*self.shapes[node.inputs[0]][:2], rows, columns), TensorProto.FLOAT)
             return
         if node.op.startswith("Reduce") or node.op == "IntegerMean":
             kept, axes = node.attrs.get("keepdims", 1), self.axes(node)
@@ -278,7 +290,16 @@ class Reader:
             dims = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
             if not kind.HasField("tensor_type") or not tensor.HasField("shape") or -1 in dims:
                 continue  # a shape that depends on values: whoever uses it is refused
+            if node.attrs.get("ceil_mode", 0):
+                dims = self._without_windows_of_padding(node, dims)
             self.shapes[name], self.types[name] = tuple(dims), tensor.elem_type
+
+    def _without_windows_of_padding(self, node: Node, dims: list[int]) -> list[int]:
+        """The shape of a pool's result; in `ceil_mode` a last window that begins behind the image is left out."""
+        size, count = self.shapes[node.inputs[0]], len(dims) - 2
+        strides, pads = (node.attrs.get(key, [fill] * count) for key, fill in (("strides", 1), ("pads", 0)))
+        beyond = [(dims[2 + k] - 1) * strides[k] >= size[2 + k] + pads[k] for k in range(count)]
+        return [*dims[:2], *(n - extra for n, extra in zip(dims[2:], beyond))]
 
     def _note(self, node: Node, shape: tuple[int, ...], kind: int) -> None:
         self.shapes[node.outputs[0]], self.types[node.outputs[0]] = shape, kind
@@ -403,8 +424,12 @@ class Reading(Builder):
         return self.values[tensor]
 
 
-_ACTIVATIONS = ("int8", "uint8")
+_ACTIVATIONS = ("int8", "uint8", "int16", "uint16")
 _CONSTANTS = (*_ACTIVATIONS, "int32")
+_MIDDLE: dict[int, int] = {
+    TensorProto.UINT8: 1 << 7,
+    TensorProto.UINT16: 1 << 15,
+}  # what unsigned types have more than signed ones
 
 
 def _parts(imp: Reading, node: Node, weights: bool) -> tuple[np.ndarray, np.ndarray | None]:
@@ -424,15 +449,15 @@ def _parts(imp: Reading, node: Node, weights: bool) -> tuple[np.ndarray, np.ndar
     integers = node.outputs[0] if node.op == "QuantizeLinear" else node.inputs[0]
     kind = TensorProto.DataType.Name(imp.reader.types[integers]).lower()
     if kind not in (_CONSTANTS if weights else _ACTIVATIONS):
-        raise Problem(node, f"is of type {kind}; only int8 and uint8 are supported")
+        raise Problem(node, f"is of type {kind}; only {', '.join(_ACTIVATIONS)} are supported")
     return scales, zero
 
 
 def activation(imp: Reading, node: Node) -> tuple[float, int]:
-    """(scale, zero point) of activations, as int8: uint8 is int8 moved by 128. Raises `Problem`."""
+    """(scale, zero point) of activations, as int8 or int16: unsigned ones are moved. Raises `Problem`."""
     scales, zero = _parts(imp, node, False)
     integers = node.outputs[0] if node.op == "QuantizeLinear" else node.inputs[0]
-    moved = 128 if imp.reader.types[integers] == TensorProto.UINT8 else 0
+    moved = _MIDDLE.get(imp.reader.types[integers], 0)
     return float(scales[0]), (0 if zero is None else int(zero.reshape(-1)[0])) - moved
 
 

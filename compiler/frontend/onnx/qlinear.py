@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
+from ..core import Node
 from .nodes import Chain, Rewrite, Term
 
 
@@ -85,17 +86,18 @@ def _concat(c: Chain, scale: Term, zero: Term, *operands: Term, axis: int) -> Te
 
 
 def _integer(op: str) -> Rewrite:
-    """ConvInteger and MatMulInteger: int32 sums, here float32, of operands of scale 1."""
+    """ConvInteger and MatMulInteger of known zero points, where the sums are quantised again: a layer of scale 1."""
 
     def rewrite(
         c: Chain, x: Term, w: Term, x_zero: Term | None = None, w_zero: Term | None = None, **attrs: object
-    ) -> Term:
+    ) -> Term | None:
+        if not c.reader.quantised_again(c.node.outputs[0]):
+            return None  # their int32 values are read
         real = []
         for operand, zero, axis in ((x, x_zero, 1), (w, w_zero, 0 if op == "Conv" else 1)):
-            if c.reader.types.get(operand.name) == TensorProto.FLOAT:  # the values of DynamicQuantizeLinear
-                real.append(operand if zero is None else operand - zero)
-                continue
             points = None if zero is None else zero.value
+            if zero is not None and points is None:
+                return None
             ones = np.ones(() if points is None or points.size == 1 else points.shape, np.float32)
             real.append(operand.node("DequantizeLinear", ones, zero, axis=axis))
         return _quantised(c, op, real, attrs, None, None)
@@ -103,10 +105,41 @@ def _integer(op: str) -> Rewrite:
     return rewrite
 
 
+def _dequantised(c: Chain, x: Term, scale: Term, zero: Term | None = None, **attrs: object) -> Term | None:
+    """DequantizeLinear of a scale that is computed; that of a constant stays."""
+    if scale.value is not None:
+        return None
+    y = x.node("Cast", to=TensorProto.FLOAT)
+    return (y if zero is None else y - zero.node("Cast", to=TensorProto.FLOAT)) * scale
+
+
+def _integer_to_float(
+    c: Chain, x: Term, w: Term, x_scale: Term, w_scale: Term, x_zero: Term | None = None, w_zero: Term | None = None,
+    bias: Term | None = None,
+) -> Term:  # fmt: skip
+    """MatMulIntegerToFloat, onnxruntime's own."""
+    y = x.node("MatMulInteger", w, x_zero, w_zero).node("Cast", to=TensorProto.FLOAT) * (x_scale * w_scale)
+    return y if bias is None else y + bias
+
+
+def dynamic_matmul(
+    c: Chain, x: Term, w: Term, w_scale: Term, w_zero: Term | None = None, bias: Term | None = None
+) -> Term:
+    """DynamicQuantizeMatMul, onnxruntime's own."""
+    name = f"{c.node.name}.{len(c.nodes)}"
+    steps, *parts = (Term(c, c.reader.unused(f"{name}.{part}")) for part in ("steps", "scale", "zero_point"))
+    outputs = [term.name for term in (steps, *parts)]
+    c.nodes.append(Node("DynamicQuantizeLinear", name, [x.name], outputs))
+    return _integer_to_float(c, steps, w, parts[0], w_scale, parts[1], w_zero, bias)
+
+
 QLINEAR: dict[str, Rewrite] = {
-    "NhwcMaxPool": _max_pool,
     "ConvInteger": _integer("Conv"),
+    "NhwcMaxPool": _max_pool,
+    "DequantizeLinear": _dequantised,
+    "DynamicQuantizeMatMul": dynamic_matmul,
     "MatMulInteger": _integer("MatMul"),
+    "MatMulIntegerToFloat": _integer_to_float,
     "QGemm": _real("Gemm", bias=6),
     "QLinearAdd": _real("Add"),
     "QLinearAveragePool": _real("AveragePool", 1),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from .nodes import Chain, Rewrite, Term, as_float
+from .qlinear import dynamic_matmul
 
 MOST_STEPS = 256  # each becomes a dozen operators
 _ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
@@ -41,6 +42,28 @@ class Direction:
         """The hidden values times the weights of these gates."""
         return h.node("MatMul", as_float(self.recurrence[first * self.hidden : end * self.hidden].T))
 
+    def sums(self, gate_inputs: Term, h: Term) -> Term:
+        """The sums of all four gates of an LSTM."""
+        return gate_inputs + self.product(h, 0, 4)
+
+
+class QuantisedDirection(Direction):
+    """One direction of onnxruntime's DynamicQuantizeLSTM: inputs and hidden values are quantised in each product.
+
+    `matrices` are the weights (inputs, 4 * hidden), their scale and zero point, and those of the recurrence.
+    """
+
+    def __init__(self, c: Chain, x: Term, matrices: Sequence[np.ndarray], bias: np.ndarray):
+        self.chain, (steps, rows, _), self.biases = c, x.shape, as_float(bias.reshape(2, -1).sum(0))
+        weights = [c.constant(part) for part in matrices]
+        self.of_hidden, self.hidden = weights[3:], matrices[3].shape[1] // 4
+        flat = dynamic_matmul(c, x.reshape(steps * rows, -1), *weights[:3])
+        self.inputs = flat.reshape(steps, rows, 4 * self.hidden)
+
+    def sums(self, gate_inputs: Term, h: Term) -> Term:
+        """The sums of all four gates; biases come last, as in onnxruntime."""
+        return gate_inputs + dynamic_matmul(self.chain, h, *self.of_hidden) + self.biases
+
 
 def _gru(d: Direction, gate_inputs: Term, state: list[Term]) -> list[Term]:
     (h,) = state
@@ -56,21 +79,42 @@ def _gru(d: Direction, gate_inputs: Term, state: list[Term]) -> list[Term]:
 
 def _lstm(d: Direction, gate_inputs: Term, state: list[Term]) -> list[Term]:
     h, c = state
-    sums = gate_inputs + d.product(h, 0, 4)
+    sums = d.sums(gate_inputs, h)
     sigmoid = d.gates(sums, 0, 3).node("Sigmoid")
     i, o, f = (d.gates(sigmoid, k, k + 1) for k in range(3))
     c = f * c + i * d.gates(sums, 3, 4).node("Tanh")
     return [o * c.node("Tanh"), c]
 
 
-def _recurrent(step: Callable[[Direction, Term, list[Term]], list[Term]]) -> Rewrite:
+Step = Callable[[Direction, Term, list[Term]], list[Term]]
+
+
+def _unrolled(
+    c: Chain, x: Term, ways: Sequence[Direction], step: Step, first: Sequence[Term | None], direction: str
+) -> tuple[Term, ...]:
+    """The hidden values of all steps, and the last states, from `first`: zeros where None."""
+    (steps, rows, _), seen, last = x.shape, list[Term](), [list[Term]() for _ in first]
+    for k, d in enumerate(ways):
+        state = [c.constant(np.zeros((rows, d.hidden), np.float32)) if t is None else t.take(k) for t in first]
+        outputs: dict[int, Term] = {}
+        for t in reversed(range(steps)) if k == 1 or direction == "reverse" else range(steps):
+            state = step(d, d.inputs.take(t), state)
+            outputs[t] = state[0]
+        joined = c.add("Concat", *(outputs[t] for t in range(steps)), axis=0) if steps > 1 else outputs[0]
+        seen.append(joined.reshape(steps, 1, rows, d.hidden))
+        for values, value in zip(last, state):
+            values.append(value.reshape(1, rows, d.hidden))
+    return c.add("Concat", *seen, axis=1), *(c.add("Concat", *values, axis=0) for values in last)
+
+
+def _recurrent(step: Step) -> Rewrite:
     def rewrite(
         c: Chain, x: Term, w: Term, r: Term, b: Term | None = None, lengths: Term | None = None,
         first_h: Term | None = None, first_c: Term | None = None, peepholes: Term | None = None, *,
         hidden_size: int = 0, direction: str = "forward", linear_before_reset: int = 0,
         activations: Sequence[str] = (), layout: int = 0, input_forget: int = 0,
     ) -> tuple[Term, ...] | None:  # fmt: skip
-        node, (steps, rows, _) = c.node, x.shape
+        node, steps = c.node, x.shape[0]
         first = [first_h] if node.op == "GRU" else [first_h, first_c]
         if node.op == "LSTM" and not any((*first, *node.outputs[1:])) and node.attrs.keys() <= PLAIN:
             return None  # one operator
@@ -83,21 +127,29 @@ def _recurrent(step: Callable[[Direction, Term, list[Term]], list[Term]]) -> Rew
         known = list(activations) == defaults * (len(activations) // len(defaults))
         if bias is None or not whole or not known or layout or input_forget:
             return None
-        hidden, seen, last = recurrence.shape[2], list[Term](), [list[Term]() for _ in first]
-        for k, weights in enumerate(zip(weight, recurrence, bias)):
-            d = Direction(c, x, weights, bool(node.op == "GRU" and linear_before_reset))
-            state = [c.constant(np.zeros((rows, hidden), np.float32)) if t is None else t.take(k) for t in first]
-            outputs: dict[int, Term] = {}
-            for t in reversed(range(steps)) if k == 1 or direction == "reverse" else range(steps):
-                state = step(d, d.inputs.take(t), state)
-                outputs[t] = state[0]
-            joined = c.add("Concat", *(outputs[t] for t in range(steps)), axis=0) if steps > 1 else outputs[0]
-            seen.append(joined.reshape(steps, 1, rows, hidden))
-            for values, value in zip(last, state):
-                values.append(value.reshape(1, rows, hidden))
-        return c.add("Concat", *seen, axis=1), *(c.add("Concat", *values, axis=0) for values in last)
+        after = bool(node.op == "GRU" and linear_before_reset)
+        ways = [Direction(c, x, weights, after) for weights in zip(weight, recurrence, bias)]
+        return _unrolled(c, x, ways, step, first, direction)
 
     return rewrite
 
 
-RECURRENT: dict[str, Rewrite] = {"GRU": _recurrent(_gru), "LSTM": _recurrent(_lstm)}
+def _quantised_lstm(
+    c: Chain, x: Term, w: Term, r: Term, b: Term | None, lengths: Term | None, first_h: Term | None,
+    first_c: Term | None, peepholes: Term | None, *parameters: Term, hidden_size: int = 0, direction: str = "forward",
+) -> tuple[Term, ...] | None:  # fmt: skip
+    arrays = [term.value for term in (w, *parameters[:2], r, *parameters[2:])]
+    whole = lengths is None or (lengths.value is not None and (lengths.value == x.shape[0]).all())
+    known = [array for array in arrays if array is not None]
+    bias = np.zeros((w.shape[0], 2 * w.shape[2]), np.float32) if b is None else b.value
+    if len(known) < 6 or bias is None or not whole or x.shape[0] > MOST_STEPS or peepholes is not None:
+        return None
+    ways = [QuantisedDirection(c, x, [np.asarray(array[k]) for array in known], bias[k]) for k in range(len(bias))]
+    return _unrolled(c, x, ways, _lstm, [first_h, first_c], direction)
+
+
+RECURRENT: dict[str, Rewrite] = {
+    "DynamicQuantizeLSTM": _quantised_lstm,
+    "GRU": _recurrent(_gru),
+    "LSTM": _recurrent(_lstm),
+}

@@ -107,6 +107,31 @@ def _unit_length(c: Chain, x: Term, *, axis: int = -1, p: int = 2) -> Term:
     return x / length.node("Max", float(np.finfo(np.float32).tiny))
 
 
+def _rotary_embedding(
+    c: Chain, x: Term, cos: Term, sin: Term, positions: Term | None = None, *, interleaved: int = 0,
+    num_heads: int = 0, rotary_embedding_dim: int = 0,
+) -> Term | None:  # fmt: skip
+    """Pairs of features (RoPE) turned by angles of their position; x is (N, heads, T, D) or (N, T, heads * D)."""
+    if c.node.domain:
+        return None  # onnxruntime's own has other inputs
+    shape, rows = x.shape, len(x.shape) == 3
+    batch, length = shape[0], shape[1 if rows else 2]
+    y = x.reshape(batch, length, num_heads, -1) if rows else x
+    size = shape[-1] // num_heads if rows else shape[-1]
+    turned = rotary_embedding_dim or size
+    angles = [t if positions is None else t.node("Gather", positions, axis=0) for t in (cos, sin)]
+    real, imaginary = (t.reshape(*((batch, length, 1) if rows else (batch, 1, length)), turned // 2) for t in angles)
+    features = np.arange(turned).reshape((-1, 2) if interleaved else (2, -1))
+    a, b = (y.take(part, 3) for part in (features.T if interleaved else features))
+    parts = [a * real - b * imaginary, a * imaginary + b * real]
+    if turned < size:
+        parts.append(y.take(np.arange(turned, size), 3))
+    y = c.add("Concat", *parts, axis=3)
+    if interleaved:
+        y = y.take(np.concatenate([np.arange(turned).reshape(2, -1).T.reshape(-1), np.arange(turned, size)]), 3)
+    return y.reshape(*shape) if rows else y
+
+
 def _skip_layer_normalization(
     c: Chain, x: Term, skip: Term, gamma: Term, beta: Term | None = None, bias: Term | None = None, *,
     epsilon: float = 1e-12,
@@ -162,15 +187,6 @@ def _pairwise(op: str) -> Rewrite:
     return rewrite
 
 
-def _where(c: Chain, condition: Term, x: Term, y: Term) -> Term | None:
-    """A choice that is known when the file is read, between values and constants."""
-    chosen = condition.real
-    if chosen is None or (x.real is None) == (y.real is None):
-        return None
-    other, known, kept = (x, y.real, chosen) if x.real is None else (y, x.real, ~chosen)
-    return other * as_float(kept) + as_float(np.where(kept, 0, np.asarray(known)))
-
-
 def _expand(c: Chain, x: Term, shape: Term) -> Term | None:
     if shape.value is None or x.type == TensorProto.BOOL:
         return None
@@ -186,15 +202,8 @@ def _tile(c: Chain, x: Term, repeats: Term) -> Term | None:
     return x
 
 
-def _dynamic_quantize(c: Chain, x: Term) -> tuple[Term, ...]:
-    """Integers that are computed when the network runs, as float32: y, its scale and its zero point."""
-    axes = range(len(x.shape))
-    high = x.node("ReduceMax", axes=axes).node("Max", 0.0)
-    low = x.node("ReduceMin", axes=axes).node("Min", 0.0)
-    step = (high - low) / 255.0
-    zero_point = (low / step).node("Neg").node("Clip", 0.0, 255.0).node("Round")
-    y = ((x / step).node("Round") + zero_point).node("Clip", 0.0, 255.0)
-    return y, step.reshape(1), zero_point.reshape(1)
+def _mean(c: Chain, *inputs: Term) -> Term:
+    return c.add("Sum", *inputs) / float(len(inputs))
 
 
 def _celu(c: Chain, x: Term, *, alpha: float = 1.0) -> Term:
@@ -330,16 +339,18 @@ ARITHMETIC: dict[str, Rewrite] = {
     "Gemm": _gemm,
     "RMSNorm": _deeploy_root_mean_square,
     "RMSNormalization": _root_mean_square,
+    "RotaryEmbedding": _rotary_embedding,
     "SimplifiedLayerNormalization": _root_mean_square,
     "SkipLayerNormalization": _skip_layer_normalization,
     "SkipSimplifiedLayerNormalization": _skip_root_mean_square,
     "Softmax": _softmax,
     "BiasGelu": _gelu,
     "Celu": _celu,
-    "DynamicQuantizeLinear": _dynamic_quantize,
     "Expand": _expand,
     "FastGelu": _gelu,
+    "CastLike": lambda c, x, like: x.node("Cast", to=like.type),
     "Max": _pairwise("Max"),
+    "Mean": _mean,
     "Min": _pairwise("Min"),
     "QuickGelu": _sigmoid_product(1.702),
     "ReduceLogSum": _log_sum,
@@ -348,7 +359,6 @@ ARITHMETIC: dict[str, Rewrite] = {
     "Sum": _pairwise("Add"),
     "Swish": _sigmoid_product(1.0),
     "Tile": _tile,
-    "Where": _where,
     "CumSum": _running_sum,
     "Einsum": _einsum,
     "MatMul": _vectors,

@@ -26,6 +26,8 @@ COPIES |= dict.fromkeys(("GATHER", "MAXIMUM", "MAX_POOL_2D", "MINIMUM", "PAD", "
 COPIES |= dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), 0)
 COPIES |= dict.fromkeys(("REVERSE_V2", "SLICE", "SPACE_TO_DEPTH", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE"), 0)
 COPIES |= dict.fromkeys(("TRANSPOSE", "UNPACK"), 0)
+# the scale of a constant of real zeros, for which files may have 0: the kernels' factors are 0 with either
+ZEROS_SCALE = float(np.finfo(np.float32).tiny)
 _SAME_BYTES = np.arange(-128, 128).astype(np.int8)  # as a table
 
 
@@ -36,11 +38,9 @@ def dimension(k: int, rank: int) -> int:
     return k % rank
 
 
-def _of_16_bits(name: str) -> str:
-    return (
-        f"has tensor {name!r} of 16 bits; only activations of 8 bits are supported: convert the model with int8 "
-        "activations instead of 16x8"
-    )
+def of_16_bits(name: str) -> str:
+    """Why an operator of int8 alone is refused."""
+    return f"has tensor {name!r} of 16 bits; this operator is supported with 8 bits: convert with int8 activations"
 
 
 Key = tuple[bytes, bytes]  # container and name of a resource
@@ -113,12 +113,13 @@ class TfliteImporter(Builder):
         self._canonical: dict[int, g.Tensor] = {}
         self._plain: dict[int, g.Tensor] = {}
         self.variables = Variables()
+        self.spectra: dict[int, tuple[g.Tensor, g.Tensor]] = {}  # (real, imaginary) parts of complex tensors
         self._relabelled: dict[str, g.Tensor] = {}  # bytes in their input's quantisation -> the file's tensor
         kinds = {t.type for t in file.tensors}
-        if "INT8" not in kinds and "UINT8" not in kinds and "FLOAT32" in kinds:
+        if "FLOAT32" in kinds and not kinds & {"INT8", "UINT8", "INT16"}:
             raise UnsupportedError(
-                f"{file.path}: is a float32 model without int8 tensors; convert it with full integer "
-                "quantisation (int8 weights and activations)"
+                f"{file.path}: is a float32 model without int8 tensors; tilewright quantise {file.path} --calibration "
+                "DATA.npz makes an int8 network of it"
             )
 
     def add_inputs(self) -> None:
@@ -127,10 +128,11 @@ class TfliteImporter(Builder):
             info = self.file.tensors[k]
             if any(size < 0 and given < 2 for size, given in zip(info.signature[1:], info.shape[1:])):
                 shape = ", ".join("?" if size < 0 else str(size) for size in info.signature)
-                known = f"the file must give open sizes, but for the first; it gives {info.shape}"
+                sizes = ",".join(map(str, info.shape))
+                known = f"only the first size may be open; give numbers for the others: --shape {info.name}={sizes}"
                 self.problems.append(Refusal(f"input {info.name!r} has shape ({shape}); {known}"))
             try:
-                t = self.described(info, wide=True)
+                t = self.described(info)
                 if k in self._unsigned:
                     self._outside[k] = self._uint8(t, self._unsigned[k])
                 else:
@@ -177,24 +179,25 @@ class TfliteImporter(Builder):
         """`t` under another name, of which the network has no other."""
         return self.emit(g.Reshape(f"{name}.copy", (t,), like(t, name, t.shape)))
 
-    def described(self, info: Info, *, wide: bool = False) -> g.Tensor:
-        """The activation `info` in the file's layout; int16 if `wide` allows it. Raises `Refused`."""
+    def described(self, info: Info) -> g.Tensor:
+        """The activation `info` in the file's layout. Raises `Refused`."""
         shape = info.shape or (1,)  # a scalar is a vector of one element
         if info.type in ("FLOAT32", "INT64", "BOOL") or (info.type == "INT32" and info.scale.size != 1):
             return g.Tensor(info.name, shape, info.type.lower())
-        if info.type == "INT16" and not wide:
-            raise Refused(_of_16_bits(info.name))
         if info.type not in ("INT8", "UINT8", *WIDE):
             raise Refused(
                 f"has tensor {info.name!r} of type {info.type.lower()}; only int8 is supported, and beside it "
-                "uint8, int32, int64, bool and float32"
+                "uint8, int16, int32, int64, bool and float32"
             )
         if info.type == "UINT8" and not info.scale.size:
             return g.Tensor(info.name, shape, "uint8")
         if info.scale.size != 1:
             what = f"{info.scale.size} scales" if info.scale.size else "no quantisation parameters"
             raise Refused(f"has tensor {info.name!r} with {what}; activations have one scale and zero point")
-        return g.Tensor(info.name, shape, info.type.lower(), float(info.scale[0]), int(info.zero_point[0]))
+        scale, zero_point = float(info.scale[0]), int(info.zero_point[0])
+        if not scale and info.data is not None and (info.data == zero_point).all():
+            scale = ZEROS_SCALE
+        return g.Tensor(info.name, shape, info.type.lower(), scale, zero_point)
 
     def _assume(self, k: int) -> None:
         """Substitute a tensor that cannot be imported."""
@@ -282,18 +285,23 @@ class TfliteImporter(Builder):
             raise Refused(f"has {value.size} numbers in input {self.info(node, position).name!r}; it takes pairs")
         return value.reshape(-1, 2).tolist()
 
-    def activation(self, node: FileNode, position: int, *, plain: bool = False, dtype: str | None = "int8") -> g.Tensor:
-        """The input at a position, constant or not, of type `dtype` (None: any)."""
+    def activation(
+        self, node: FileNode, position: int, *, plain: bool = False, dtype: str | None = "int8", wide: bool = False
+    ) -> g.Tensor:
+        """The input at a position, constant or not, of type `dtype` (None: any), with `wide` also of int16."""
         info, k = self.info(node, position), node.inputs[position]
         t = self.view(k, plain=plain)
-        if t is None and info.data is not None:
+        if t is None:
             known = self.described(info)
+            if info.data is None:
+                raise Refused(f"reads {info.name!r} before an operator produces it")
             self._plain[k] = replace(known, data=info.data.reshape(known.shape))
             t = self.view(k, plain=plain)
-        if t is None:
-            raise Refused(f"reads {info.name!r} before an operator produces it")
+            assert t is not None
+        if wide and t.dtype == "int16":
+            return t
         if dtype and t.dtype == "int16":
-            raise Refused(_of_16_bits(info.name))
+            raise Refused(of_16_bits(info.name))
         if dtype and t.dtype != dtype:
             raise Refused(f"has {t.dtype} input {info.name!r}; quantise the whole model to int8")
         return t
@@ -306,10 +314,10 @@ class TfliteImporter(Builder):
             return t
         return self.relayout(x, self.unused(f"{x.name}.nchw"), TO_NCHW)
 
-    def result(self, node: FileNode, position: int = 0, *, plain: bool = False, wide: bool = False) -> g.Tensor:
+    def result(self, node: FileNode, position: int = 0, *, plain: bool = False) -> g.Tensor:
         """The tensor at an output position, canonical or as in the file, for the operator that produces it."""
         k = node.outputs[position]
-        t = self.described(self.file.tensors[k], wide=wide)
+        t = self.described(self.file.tensors[k])
         if len(t.shape) == 4:
             shape = t.shape if plain else tuple(t.shape[a] for a in TO_NCHW)
             t = replace(t, shape=shape, name=self._name(k, plain))

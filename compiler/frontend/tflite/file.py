@@ -7,14 +7,11 @@ Files of the earlier generation quantise in uint8: `relabelled` makes that int8,
 operator's integers depend on values only less their zero points, which stay; where a kernel's rounding depends on more,
 `Info.unsigned` says that the file has uint8. Inputs and outputs of the network stay uint8 under the file's names: the
 graph recodes there. Tensors without quantisation are numbers, and stay.
-
-Files compute shapes: integer operators on constants and on sizes, which are known when it is read. Networks exported
-with an open batch size have them before reshapes and transposed convolutions; `fold_constants` computes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +22,7 @@ from flatbuffers import flexbuffers
 
 from ....hw.errors import FileError, UnsupportedError
 from ...graph import Names
-from ..source import Source, as_source
+from ..source import Source, as_source, check_shape
 
 try:
     from ai_edge_litert import schema_py_generated as schema
@@ -38,7 +35,8 @@ Flat: TypeAlias = Any  # an object of the schema, or a list of its numbers
 IDENTIFIER = b"TFL3"
 # element types whose constants are read; flatbuffers are little-endian
 _DTYPES = {"FLOAT32": "<f4", "INT32": "<i4", "INT64": "<i8", "INT8": "i1", "UINT8": "u1", "INT16": "<i2", "BOOL": "?"}
-_DTYPES |= {"FLOAT16": "<f2", "INT4": "i1"}
+_DTYPES |= {"FLOAT16": "<f2"}
+_PACKED = {"INT4": 4, "INT2": 2}  # signed types of several elements per byte -> bits; they are widened to int8
 
 
 def _names(enum: type) -> dict[int, str]:
@@ -114,18 +112,29 @@ class ModelFile(Subgraph):
 
 
 def read(model: str | Path | Source) -> ModelFile:
-    """Parse a file. Raises `FileError` if it is missing, not a .tflite file, truncated or inconsistent."""
+    """Parse a file; inputs have the shapes that the source gives them.
+
+    Raises `FileError` if it is missing, not a .tflite file, truncated or inconsistent, `InputError` for a shape that is
+    not that of an input.
+    """
     source = as_source(model)
     path, data = source.path, source.content
     if data[4:8] != IDENTIFIER:
         raise FileError(f"{path}: not a .tflite model: bytes 4 to 7 are {data[4:8]!r}, expected {IDENTIFIER!r}")
     try:
-        return _parse(path, schema.ModelT.InitFromPackedBuf(data, 0))
+        file = _parse(path, schema.ModelT.InitFromPackedBuf(data, 0))
     except FileError:
         raise
     except Exception as exc:  # damaged offsets make the reader raise errors of any kind
         text = " ".join(str(exc).split()) or type(exc).__name__
         raise FileError(f"{path}: a truncated or damaged .tflite model ({text})") from None
+    inputs = {file.tensors[k].name: k for k in file.inputs}
+    for name, shape in source.shapes.items():
+        known = {each: tuple(d if d >= 0 else None for d in file.tensors[k].signature) for each, k in inputs.items()}
+        check_shape(path, name, shape, known)
+        sizes = tuple(shape)
+        file.tensors[inputs[name]] = replace(file.tensors[inputs[name]], shape=sizes, signature=sizes)
+    return file
 
 
 def _parse(path: Path, model: Flat) -> ModelFile:
@@ -210,7 +219,7 @@ def _tensor(path: Path, model: Flat, t: Flat, name: str) -> Info:
         zero = np.resize(zero, scale.size) if zero.size else np.zeros(scale.size, np.int64)
     signature = _ints(t.shapeSignature) or shape
     data = _constant(path, model, t, name, shape, kind)
-    kind = "INT8" if kind == "INT4" and data is not None else kind
+    kind = "INT8" if kind in _PACKED and data is not None else kind
     return Info(name, shape, signature, kind, scale, zero, q.quantizedDimension if q else 0, data, bool(t.isVariable))
 
 
@@ -218,15 +227,55 @@ def _constant(path: Path, model: Flat, t: Flat, name: str, shape: tuple[int, ...
     buffer = model.buffers[t.buffer]
     if buffer.offset > 1 or t.externalBuffer:
         raise UnsupportedError(f"{path}: tensor {name!r} is stored outside the flatbuffer, which is not supported")
-    if buffer.data is None or not len(buffer.data) or kind not in _DTYPES:
+    if buffer.data is None or not len(buffer.data) or kind not in (*_DTYPES, *_PACKED):
         return None
-    raw, dtype = np.asarray(buffer.data, np.uint8), np.dtype(_DTYPES[kind])
-    if kind == "INT4":  # two in a byte, the first in the low bits
-        raw = (np.stack([raw << 4, raw], -1).view(np.int8) >> 4).reshape(-1)[: int(np.prod(shape, dtype=np.int64))]
-    wanted = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if raw.size != wanted:
-        raise FileError(f"{path}: constant {name!r} has {raw.size} bytes; {kind} of shape {shape} takes {wanted}")
+    raw, dtype = np.asarray(buffer.data, np.uint8), np.dtype(_DTYPES.get(kind, "i1"))
+    count = math.prod(shape) if t.sparsity is None else None
+    if bits := _PACKED.get(kind):  # the first of a byte's elements in the low bits
+        parts = [raw << 8 - bits - first for first in range(0, 8, bits)]
+        raw = np.stack(parts, -1).view(np.int8).reshape(-1)[:count] >> 8 - bits
+    what = f"{path}: constant {name!r}"
+    if count is None:
+        return _dense(what, t.sparsity, raw.view(dtype), shape).astype(dtype.newbyteorder("="))
+    if raw.size != count * dtype.itemsize:
+        wanted = count * dtype.itemsize
+        raise FileError(f"{what} has {raw.size} bytes; {kind} of shape {shape} takes {wanted}")
     return raw.view(dtype).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def _dense(what: str, sparsity: Flat, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array of `shape` whose elements other than 0 are `values`, in the format of TACO.
+
+    The levels of `sparsity` are dimensions, then blocks within some of them, in its order of traversal. A dense level
+    has all of its indices, a compressed one lists those of each index of the level before. Raises `FileError`.
+    """
+    order, blocks, levels = _ints(sparsity.traversalOrder), _ints(sparsity.blockMap), _list(sparsity.dimMetadata)
+    known = sorted(order) == [*range(len(shape) + len(blocks))] and len(levels) == len(order)
+    if not known or not {*blocks} <= {*range(len(shape))}:
+        raise FileError(f"{what} of shape {shape} is sparse with levels {order} and blocks of dimensions {blocks}")
+    places: list[np.ndarray] = []  # the index of each value in the levels so far
+    count = 1
+    for level in levels:
+        if level.format == schema.DimensionType.DENSE:
+            if not 0 <= count * level.denseSize <= math.prod(shape):
+                raise FileError(f"{what} of shape {shape} is sparse with {count} times {level.denseSize} places")
+            parents, indices = np.repeat(np.arange(count), level.denseSize), np.tile(np.arange(level.denseSize), count)
+        else:
+            starts = np.asarray(level.arraySegments.values, np.int64)
+            indices = np.asarray(level.arrayIndices.values, np.int64)
+            if len(starts) != count + 1 or starts[0] or (np.diff(starts) < 0).any() or starts[-1] != len(indices):
+                raise FileError(f"{what} is sparse with segments that do not fit its {len(indices)} indices")
+            parents = np.repeat(np.arange(count), np.diff(starts))
+        places, count = [*(place[parents] for place in places), indices], len(indices)
+    sizes = [levels[order.index(len(shape) + k)].denseSize for k in range(len(blocks))]
+    where = [places[order.index(k)] for k in range(len(shape))]
+    for k, dimension in enumerate(blocks):
+        where[dimension] = where[dimension] * sizes[k] + places[order.index(len(shape) + k)]
+    if len(values) < count or any(i.size and not 0 <= i.min() <= i.max() < n for i, n in zip(where, shape)):
+        raise FileError(f"{what} of shape {shape} is sparse with {len(values)} values at places that it does not have")
+    dense = np.zeros(shape, values.dtype)
+    dense[tuple(where)] = values[:count]
+    return dense
 
 
 def relabelled(file: ModelFile) -> tuple[ModelFile, dict[int, str]]:
@@ -249,121 +298,3 @@ def _is_unsigned(info: Info) -> bool:
 def _signed(info: Info, name: str) -> Info:
     data = None if info.data is None else (info.data ^ np.uint8(128)).view(np.int8)
     return replace(info, name=name, type="INT8", zero_point=info.zero_point - 128, data=data, unsigned=True)
-
-
-INTEGERS = {"INT32": np.int32, "INT64": np.int64}
-# also folded, by operators that only copy
-_OTHERS = {"FLOAT32": np.float32, "INT8": np.int8, "BOOL": np.bool_}
-
-
-def ranges(
-    node: FileNode, shape: Sequence[int], begin: Sequence[int], end: Sequence[int], strides: Sequence[int]
-) -> list[range]:
-    """The indices that a STRIDED_SLICE takes of each dimension, by its five masks.
-
-    A new axis takes none; an ellipsis, and dimensions after the last entry, take whole dimensions. Raises `ValueError`
-    where there are more entries than dimensions.
-    """
-    masks = {name: node.option(f"{name}Mask", 0) for name in ("begin", "end", "ellipsis", "newAxis", "shrinkAxis")}
-    entries = [k for k in range(len(begin)) if not masks["newAxis"] >> k & 1 or masks["ellipsis"] >> k & 1]
-    whole = len(shape) - sum(not masks["ellipsis"] >> k & 1 for k in entries)
-    if whole < 0:
-        raise ValueError(f"{len(begin)} entries for {len(shape)} dimensions")
-    found: list[range] = []
-    for k in entries:
-        if masks["ellipsis"] >> k & 1:
-            found += map(range, shape[len(found) : len(found) + whole])
-            continue
-        n, first, last, step = shape[len(found)], int(begin[k]), int(end[k]), int(strides[k])
-        last += first if node.option("offset", False) else 0
-        if masks["shrinkAxis"] >> k & 1:
-            first = 0 if masks["begin"] >> k & 1 else first + n if first < 0 else first
-            found.append(range(first, first + 1))
-            continue
-        limits = None if masks["begin"] >> k & 1 else first, None if masks["end"] >> k & 1 else last
-        found.append(range(n)[slice(*limits, step)])
-    return found + [range(n) for n in shape[len(found) :]]
-
-
-def fold_constants(node: FileNode, tensors: Sequence[Info]) -> np.ndarray | None:
-    """The node's result; None unless its inputs are known and consistent, and it copies or computes integers."""
-    if not node.outputs:
-        return None
-    output = tensors[node.outputs[0]]
-    copies = node.kind in (*_COPIES, "DEQUANTIZE")
-    dtype = (_OTHERS | INTEGERS if copies else INTEGERS).get(output.type)
-    if dtype is None or len(node.outputs) > 1 or not (copies or node.kind in (*_EVALUATORS, "DEQUANTIZE")):
-        return None
-    inputs = [tensors[k] for k in node.inputs if k >= 0]
-    if node.kind == "DEQUANTIZE" and inputs[0].data is not None:
-        return _dequantised(node, inputs[0]).reshape(output.shape)
-    arrays = [np.array(t.shape) if node.kind in ("SHAPE", "RANK") else t.data for t in inputs]
-    known = [a for a in arrays if a is not None]
-    if len(known) < len(arrays):
-        return None
-    try:
-        return np.asarray((_COPIES | _EVALUATORS)[node.kind](node, known), dtype).reshape(output.shape)
-    except (ValueError, IndexError, TypeError):  # inconsistent inputs, in a damaged file
-        return None
-
-
-def _strided_slice(node: FileNode, arrays: list[np.ndarray]) -> np.ndarray:
-    x, begin, end, strides = arrays
-    found = ranges(node, x.shape, begin.tolist(), end.tolist(), strides.tolist())
-    return x[np.ix_(*found)] if found else x
-
-
-def _binary(function: Callable) -> Callable:
-    return lambda node, arrays: function(arrays[0], arrays[1])
-
-
-def _dequantised(node: FileNode, x: Info) -> np.ndarray:
-    """The real values of a constant; of half precision the same values."""
-    assert x.data is not None
-    if not x.scale.size:
-        return x.data.astype(np.float32)
-    along = [1] * x.data.ndim
-    if x.scale.size > 1:
-        along[x.axis] = x.scale.size
-    steps = (x.data.astype(np.int64) - x.zero_point.reshape(along)).astype(np.float32)
-    return steps * x.scale.reshape(along)
-
-
-def _same(node: FileNode, arrays: list[np.ndarray]) -> np.ndarray:
-    return arrays[0]
-
-
-def _slice(node: FileNode, arrays: list[np.ndarray]) -> np.ndarray:
-    x, begin, size = arrays
-    return x[tuple(slice(b, None if n < 0 else b + n) for b, n in zip(begin.reshape(-1), size.reshape(-1)))]
-
-
-_COPIES: dict[str, Callable] = {
-    "STRIDED_SLICE": _strided_slice,
-    "SLICE": _slice,
-    "PACK": lambda node, arrays: np.stack(arrays, node.option("axis", 0)),
-    "CONCATENATION": lambda node, arrays: np.concatenate([np.atleast_1d(a) for a in arrays], node.option("axis", 0)),
-    "GATHER": lambda node, arrays: np.take(arrays[0], arrays[1], node.option("axis", 0)),
-    "FILL": lambda node, arrays: np.broadcast_to(arrays[1], arrays[0].reshape(-1)),
-    "BROADCAST_TO": lambda node, arrays: np.broadcast_to(arrays[0], arrays[1].reshape(-1)),
-    "TILE": lambda node, arrays: np.tile(arrays[0], arrays[1].reshape(-1)),
-    "TRANSPOSE": lambda node, arrays: arrays[0].transpose(arrays[1].reshape(-1)),
-    "RESHAPE": _same,
-    "SQUEEZE": _same,
-    "EXPAND_DIMS": _same,
-}
-_EVALUATORS: dict[str, Callable] = {
-    "SHAPE": _same,
-    "RANK": lambda node, arrays: arrays[0].size,
-    "RANGE": lambda node, arrays: np.arange(*(a.item() for a in arrays)),
-    "ZEROS_LIKE": lambda node, arrays: np.zeros_like(arrays[0]),
-    "MAXIMUM": _binary(np.maximum),
-    "MINIMUM": _binary(np.minimum),
-    "FLOOR_MOD": _binary(np.mod),
-    "ADD": _binary(np.add),
-    "SUB": _binary(np.subtract),
-    "MUL": _binary(np.multiply),
-    "FLOOR_DIV": _binary(np.floor_divide),
-    "REDUCE_PROD": lambda node, arrays: arrays[0].prod(tuple(arrays[1].reshape(-1)), keepdims=False),
-    "CAST": _same,
-}

@@ -7,6 +7,7 @@ becomes the one of compiler/graph/ that computes the same integers: `_HANDLERS` 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +15,15 @@ import numpy as np
 
 from ....hw.errors import InputError, UnsupportedError
 from ... import graph as g
-from ...graph import tables
+from ...graph import tables, wide_tables
 from ..core import Misfit, Refusal, Refused, summary
 from ..moves import sliced, turned
 from ..source import Source
-from . import layers, movement, numbers, recurrent
+from . import layers, movement, numbers, recurrent, spectra
 from .builder import WIDE, TfliteImporter
-from .file import FileNode, ModelFile, fold_constants, read
+from .file import FileNode, ModelFile, read
 from .layers import Handler, unary
+from .shapes import resolved
 
 DETECTION = "CUSTOM TFLite_Detection_PostProcess"
 
@@ -82,7 +84,7 @@ def _ends(imp: TfliteImporter, node: FileNode) -> tuple[g.Tensor, g.Tensor]:
     for info in ends:
         if info.type in WIDE and info.scale.size != 1:
             raise Refused(f"has {info.type.lower()} tensor {info.name!r} with {info.scale.size} scales; it needs one")
-    y = imp.result(node, plain=True, wide=True)
+    y = imp.result(node, plain=True)
     return imp.activation(node, 0, plain=True, dtype=None), y
 
 
@@ -93,14 +95,14 @@ def _rescale(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def _wide_softmax(imp: TfliteImporter, node: FileNode) -> None:
-    """SOFTMAX of int8 as int16."""
+    """SOFTMAX of int8 or int16 as int16."""
     x, y = _ends(imp, node)
-    op = g.Softmax16(node.name, (x,), y, len(x.shape) - 1, float(node.option("beta", 0.0)))
-    imp.produce(node, op, plain=True)
+    cls = g.WideSoftmax if x.dtype == "int16" else g.Softmax16
+    imp.produce(node, cls(node.name, (x,), y, len(x.shape) - 1, float(node.option("beta", 0.0))), plain=True)
 
 
 def _pool(imp: TfliteImporter, node: FileNode) -> None:
-    x, y, strides = imp.activation(node, 0), imp.result(node), layers.strides_of(node)
+    x, y, strides = imp.activation(node, 0, wide=True), imp.result(node), layers.strides_of(node)
     kernel = layers.window(node)
     facts = kernel, strides, layers.padding(node, layers.image(x), kernel, strides), *layers.clamp(node, y)
     if node.kind == "MAX_POOL_2D":
@@ -113,11 +115,12 @@ def _total(cls: type[g.Mean]) -> Handler:
     """MEAN and SUM over constant axes."""
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
-        x = imp.activation(node, 0, plain=True)
+        x = imp.activation(node, 0, plain=True, wide=True)
         axes = numbers.axes_of(imp, node, x)
         if len(x.shape) == 4 and (node.option("keepDims", False) or axes in ((1, 2), (1, 2, 3))):
             axes = tuple(sorted(movement.CANONICAL_AXIS[a] for a in axes))
-            imp.produce(node, cls(node.name, (imp.activation(node, 0),), imp.result(node), axes))
+            x = imp.activation(node, 0, wide=True)
+            imp.produce(node, cls(node.name, (x,), imp.result(node), axes))
         else:
             imp.produce(node, cls(node.name, (x,), imp.result(node, plain=True), axes), plain=True)
 
@@ -134,11 +137,13 @@ def _softmax(imp: TfliteImporter, node: FileNode) -> None:
         _wide_softmax(imp, node)
         return
     x, y = imp.activation(node, 0), imp.result(node)
-    imp.produce(node, g.Softmax(node.name, (x,), y, _channels(x), float(node.option("beta", 0.0))))
+    op = g.Softmax(node.name, (x,), y, _channels(x), float(node.option("beta", 0.0)))
+    op.expect("the output's scale and zero point", (y.scale, y.zero_point), (1 / 256, -128))  # as TensorFlow Lite does
+    imp.produce(node, op)
 
 
 def _reduce(cls: type[g.ReduceMax]) -> Handler:
-    return unary(lambda imp, node, x, y: cls(node.name, (x,), y, numbers.axes_of(imp, node, x)), plain=True)
+    return unary(lambda imp, node, x, y: cls(node.name, (x,), y, numbers.axes_of(imp, node, x)), plain=True, wide=True)
 
 
 def _arg_max(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
@@ -160,7 +165,7 @@ def _top_k(imp: TfliteImporter, node: FileNode) -> None:
 
 def _batch_matmul(imp: TfliteImporter, node: FileNode) -> None:
     """BATCH_MATMUL; the first operand is transposed by a step of its own."""
-    x, other = (imp.activation(node, k, plain=True) for k in (0, 1))
+    x, other = (imp.activation(node, k, plain=True, wide=True) for k in (0, 1))
     if node.option("adjX", False):
         axes, name = (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2), f"{node.name}.rows"
         x = turned(imp, name, x, axes) if x.data is None else imp.relayout(x, imp.unused(name), axes)
@@ -169,7 +174,7 @@ def _batch_matmul(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def _l2_normalization(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
-    if layers.clamp(node, y) != (-128, 127):
+    if layers.clamp(node, y) != layers.every(y):
         raise Refused("has a fused activation, which is not supported")
     return g.L2Normalization(node.name, (x,), y, _channels(x), imp.info(node, 0).unsigned)
 
@@ -181,7 +186,8 @@ def _resize_bilinear(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tens
 
 def _quantize(imp: TfliteImporter, node: FileNode) -> None:
     """float32 or int8 -> int8, or wider integers; a uint8 input of the network is recoded on the way."""
-    if {imp.info(node, 0).type, imp.file.tensors[node.outputs[0]].type} & {*WIDE}:
+    types = imp.info(node, 0).type, imp.file.tensors[node.outputs[0]].type
+    if {*types} & {*WIDE} and types[0] != "FLOAT32":
         _rescale(imp, node)
         return
     raw, y = imp.outside(node.inputs[0]), imp.result(node, plain=True)
@@ -195,7 +201,7 @@ def _quantize(imp: TfliteImporter, node: FileNode) -> None:
 
 # operator -> (its maximum number of inputs, None: any; its handler)
 _HANDLERS: dict[str, tuple[int | None, Handler]] = {
-    "ABS": (1, layers.function("abs", tables.absolute)),
+    "ABS": (1, layers.function("abs", tables.absolute, wide_tables.absolute)),
     "ADD": (2, layers.binary(g.Add)),
     "ARG_MAX": (2, unary(_arg_max, plain=True, dtype=None)),
     "ARG_MIN": (2, unary(_arg_max, plain=True, dtype=None)),
@@ -211,11 +217,11 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     DETECTION: (3, _detections),
     "DEPTHWISE_CONV_2D": (3, layers.depthwise),
     "DEPTH_TO_SPACE": (1, movement.depth_to_space),
-    "DEQUANTIZE": (1, unary(lambda imp, node, x, y: g.Dequantize(node.name, (x,), y))),
+    "DEQUANTIZE": (1, unary(lambda imp, node, x, y: g.Dequantize(node.name, (x,), y), wide=True)),
     "DIV": (2, layers.binary(g.Div)),
     "ELU": (1, layers.real("elu")),
     "EMBEDDING_LOOKUP": (2, numbers.embedding),
-    "EXP": (1, layers.real("exp")),
+    "EXP": (1, layers.real("exp", layers.by_steps("exp"))),
     "EXPAND_DIMS": (2, movement.reshape),
     "FLOOR_DIV": (2, numbers.binary("floor_div")),
     "FLOOR_MOD": (2, numbers.binary("floor_mod")),
@@ -225,12 +231,12 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "GELU": (1, layers.gelu),
     "HARD_SWISH": (1, layers.function("hard_swish", tables.hard_swish)),
     "L2_NORMALIZATION": (1, unary(_l2_normalization)),
-    "LEAKY_RELU": (1, unary(layers.leaky_relu)),
+    "LEAKY_RELU": (1, unary(layers.leaky_relu, wide=True)),
     **dict.fromkeys(("EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL"), (2, numbers.comparison)),
     "LOG": (1, layers.real("log")),
     **dict.fromkeys(("LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR"), (2, numbers.logic)),
     "LOG_SOFTMAX": (1, unary(lambda imp, node, x, y: g.LogSoftmax(node.name, (x,), y, _channels(x)))),
-    "LOGISTIC": (1, layers.real("logistic")),
+    "LOGISTIC": (1, layers.real("logistic", wide_tables.logistic)),
     "MAXIMUM": (2, layers.pairwise(g.Maximum)),
     "MAX_POOL_2D": (1, _pool),
     "MEAN": (2, _total(g.Mean)),
@@ -252,10 +258,10 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "RELU_0_TO_1": (1, layers.relu(0.0, 1.0)),
     "RELU_N1_TO_1": (1, layers.relu(-1.0, 1.0)),
     "RESHAPE": (2, movement.reshape),
-    "RESIZE_BILINEAR": (2, unary(_resize_bilinear)),
+    "RESIZE_BILINEAR": (2, unary(_resize_bilinear, wide=True)),
     "RESIZE_NEAREST_NEIGHBOR": (2, movement.resize_nearest),
     "REVERSE_V2": (2, movement.reverse),
-    "RSQRT": (1, layers.function("rsqrt", tables.inverse_square_root)),
+    "RSQRT": (1, layers.function("rsqrt", tables.inverse_square_root, layers.by_steps("rsqrt"))),
     **dict.fromkeys(("SELECT", "SELECT_V2"), (3, numbers.select)),
     "SLICE": (3, movement.take),
     "SOFTMAX": (1, _softmax),
@@ -270,7 +276,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "SUB": (2, layers.binary(g.Sub)),
     "SUM": (2, _total(g.Sum)),
     "SVDF": (5, recurrent.svdf),
-    "TANH": (1, layers.real("tanh")),
+    "TANH": (1, layers.real("tanh", wide_tables.tanh)),
     "TILE": (2, movement.repeat),
     "TOPK_V2": (2, _top_k),
     "TRANSPOSE": (2, movement.transpose),
@@ -281,11 +287,34 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
 }
 _SEVERAL_OUTPUTS = (DETECTION, "SPLIT", "SPLIT_V", "TOPK_V2", "UNPACK")
 
-OPERATORS = tuple(sorted({*_HANDLERS, *numbers.HANDLERS}))
+OPERATORS = tuple(sorted({*_HANDLERS, *numbers.HANDLERS, *spectra.HANDLERS}))
+
+
+_TEXT = "works on text; cut it off, and give the network the numbers that it computes"
+_ELSEWHERE = "is a program for another accelerator; give the file from before {}"
+# operators that no file describes: pattern of the kind -> what they are, and the way in
+_FOREIGN = {
+    r"CUSTOM Flex.*": "is an operator of TensorFlow itself (Flex); convert the network with TFLITE_BUILTINS alone",
+    r"CUSTOM .*(CTC|Ctc|BeamSearch|Decoder).*": "is a decoder; cut it off, and decode the network's outputs yourself",
+    r"CUSTOM .*([Tt]okeni|[Ss]entence|[Ww]ord|[Nn][Gg]ram|[Tt]ext|[Ss]tring|[Rr]agged|Unicode|UTF8).*": _TEXT,
+    r"HASHTABLE.*|SKIP_GRAM|LSH_PROJECTION": _TEXT,
+    r"CUSTOM edgetpu-custom-op": _ELSEWHERE.format("edgetpu_compiler"),
+    r"CUSTOM ethos-u": _ELSEWHERE.format("Vela"),
+    r"CUSTOM.*": "is a custom operator, which only its author's runtime defines; build the network without it",
+    r"CALL|IF|WHILE": "runs other parts of the file, which is not supported; convert the network without control flow",
+}
+
+
+def _why_foreign(kind: str) -> str:
+    """What an operator is that no handler can take, and the way in; empty for others."""
+    return "" if kind in _HANDLERS else next((why for form, why in _FOREIGN.items() if re.fullmatch(form, kind)), "")
 
 
 def convert(imp: TfliteImporter, node: FileNode) -> None:
     """Append the node's operators. Raises `Refused`, or `InputError` if its parameters and shapes are inconsistent."""
+    if spectra.are_spectra(imp, node):
+        spectra.HANDLERS[node.kind](imp, node)
+        return
     if node.kind in numbers.HANDLERS and numbers.are_numbers(imp, node):
         numbers.HANDLERS[node.kind](imp, node)
         return
@@ -310,16 +339,16 @@ def import_tflite(model: str | Path | Source) -> g.Graph:
 
 
 def import_file(file: ModelFile) -> g.Graph:
-    """The graph of a file that has been read, or of a part of one; otherwise as `import_tflite`.
-
-    Tensors whose values follow from constants get these in `file.tensors`.
-    """
-    importer = TfliteImporter(file)
+    """The graph of a file that has been read, or of a part of one; otherwise as `import_tflite`."""
+    foreign = [(node, why) for node in file.nodes if (why := _why_foreign(node.kind))]
+    if foreign:
+        problems = [Refusal(why, node.kind, node.name, node.tensor) for node, why in foreign]
+        raise UnsupportedError(f"{file.path}: {summary(problems)}")
+    importer = TfliteImporter(resolved(file))
     file = importer.file
     importer.add_inputs()
     for node in file.nodes:
-        if (value := fold_constants(node, file.tensors)) is not None:
-            file.tensors[node.outputs[0]] = replace(file.tensors[node.outputs[0]], data=value)
+        if all(file.tensors[k].data is not None for k in node.outputs) and node.outputs:
             continue
         before = len(importer.ops)
         try:

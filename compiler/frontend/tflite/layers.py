@@ -5,6 +5,7 @@ Integers are those of TensorFlow Lite's kernels; `Refused` says what they do not
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,28 +13,29 @@ from typing import Any
 import numpy as np
 
 from ... import graph as g
-from ...graph import tables
+from ...graph import tables, wide_tables
 from ..core import Misfit, Refused
 from ..linear import narrowed, per_channel, reach, same
 from ..moves import TO_NCHW
-from .builder import TfliteImporter
+from .builder import ZEROS_SCALE, TfliteImporter
 from .file import FileNode, Info, schema
 
 _ACTIVATION = schema.ActivationFunctionType
 _SAME = schema.Padding.SAME
-_FAR = 1 << 10  # steps beyond int8, whatever the zero point is
+_FAR = 1 << 17  # steps beyond int16, whatever the zero point is
+_SHORT_BIASES = ("CONV_2D", "FULLY_CONNECTED")  # layers of 16-bit inputs that may have int32 biases
 _BIAS_ERROR = 1e-5  # relative, of scales: they are rounded to float32
 
 
 def _quantised(value: float, y: g.Tensor) -> int:
-    """The int8 step of a real value, before clamping, as TensorFlow Lite computes it."""
+    """The step of a real value, before clamping, as TensorFlow Lite computes it."""
     with np.errstate(over="ignore"):
         steps = tables.round_away(np.float32(value) / np.float32(y.scale))
     return y.zero_point + int(np.clip(steps, -_FAR, _FAR))
 
 
 def clamp(node: FileNode, y: g.Tensor, kind: int | None = None) -> tuple[int, int]:
-    """int8 limits of a fused activation (default: the node's). Raises `Refused` unless it is a clamp."""
+    """Limits, in steps of `y`, of a fused activation (default: the node's). Raises `Refused` unless it is a clamp."""
     if kind is None:
         kind = node.option("fusedActivationFunction", _ACTIVATION.NONE)
     known = {
@@ -48,15 +50,22 @@ def clamp(node: FileNode, y: g.Tensor, kind: int | None = None) -> tuple[int, in
 
 
 def limits(y: g.Tensor, low: float | None, high: float | None) -> tuple[int, int]:
-    """int8 limits for real limits; None is no limit. Raises `Refused` for an empty range."""
-    bottom = -128 if low is None else max(-128, _quantised(low, y))
-    top = 127 if high is None else min(127, _quantised(high, y))
+    """Limits in steps of `y` for real limits; None is no limit. Raises `Refused` for an empty range."""
+    least, largest = every(y)
+    bottom = least if low is None else max(least, _quantised(low, y))
+    top = largest if high is None else min(largest, _quantised(high, y))
     if bottom > top:
         raise Refused(f"clamps to {bottom}..{top}, an empty range for output {y.name!r}")
     return bottom, top
 
 
-def _weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> tuple[np.ndarray, np.ndarray]:
+def every(y: g.Tensor) -> tuple[int, int]:
+    """The least and the largest step of `y`: the limits of no clamp."""
+    info = np.iinfo(y.dtype)
+    return int(info.min), int(info.max)
+
+
+def weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """(weights in the file's layout less their zero point, one float32 scale per index of `axis`, or one alone).
 
     They are int8, or int16 where the difference from the zero point is not.
@@ -83,21 +92,26 @@ def _weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> t
 
 
 def _bias(imp: TfliteImporter, node: FileNode, position: int, x: g.Tensor, scales: np.ndarray) -> np.ndarray:
-    """The int32 biases of a layer on `x` with weights of `scales`, one per channel, whose products are their unit."""
-    channels = len(scales)
+    """The biases of a layer on `x` with weights of `scales`, one per channel, whose products are their unit.
+
+    They are int32; on 16-bit inputs int64, of some layers also int32.
+    """
+    channels, wide = len(scales), x.dtype == "int16"
+    types = ("INT32",) if not wide else ("INT64", "INT32") if node.kind in _SHORT_BIASES else ("INT64",)
     if not imp.given(node, position):
-        return np.zeros(channels, np.int32)
+        return np.zeros(channels, np.int64 if wide else np.int32)
     data, info = imp.known(node, position), imp.info(node, position)
-    if info.type != "INT32" or data.size != channels:
+    if info.type not in types or data.size != channels:
+        wanted = " or ".join(types).lower()
         raise Refused(
-            f"has bias {info.name!r}: {info.type.lower()} of shape {info.shape}, expected int32 ({channels},)"
+            f"has bias {info.name!r}: {info.type.lower()} of shape {info.shape}, expected {wanted} ({channels},)"
         )
     bias = data.reshape(channels)
     if info.zero_point.any():
         raise Refused(f"has bias {info.name!r} with a zero point other than 0")
     if info.scale.size not in (0, 1, channels):
         raise Refused(f"has bias {info.name!r} with {info.scale.size} scales; expected one, or {channels}")
-    if info.scale.size:
+    if info.scale.size and x.scale > ZEROS_SCALE:
         _check_unit(info, bias, np.float64(x.scale) * scales.astype(np.float64))
     return bias
 
@@ -162,22 +176,25 @@ def cropped(
 
 def _convolution(imp: TfliteImporter, node: FileNode, weight: np.ndarray, scale: np.ndarray, groups: int) -> None:
     """Append a convolution with weights (O, I, KH, KW)."""
-    x, y, strides = imp.activation(node, 0), imp.result(node), strides_of(node)
+    x, y, strides = imp.activation(node, 0, wide=True), imp.result(node), strides_of(node)
     dilations = node.option("dilationHFactor", 1), node.option("dilationWFactor", 1)
     if min(dilations) < 1:
         raise Refused(f"has dilations {dilations}; they must be at least 1")
     pads = padding(node, image(x), reach(weight.shape[2:], dilations), strides)
     scales = per_channel(scale, len(weight))
-    parameters = np.ascontiguousarray(weight), scales, _bias(imp, node, 2, x, scales)
+    parameters = np.ascontiguousarray(weight), scales, _bias(imp, node, 2, x, scales), *clamp(node, y)
+    geometry = strides, pads, dilations, groups
+    if x.dtype == "int16":
+        imp.produce(node, g.WideConv2d(node.name, (x,), y, *parameters, *geometry))
+        return
     facts: dict[str, Any] = {"float32_scale": imp.info(node, 0).unsigned}
-    op = g.QConv2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, dilations, groups, **facts)
-    imp.produce(node, op)
+    imp.produce(node, g.QConv2d(node.name, (x,), y, *parameters, *geometry, **facts))
 
 
 def conv_2d(imp: TfliteImporter, node: FileNode) -> None:
     """CONV_2D, weights OHWI; fewer input channels in them than in the image make groups."""
-    weight, scale = _weights(imp, node, 1, 0)
-    x = imp.activation(node, 0)
+    weight, scale = weights(imp, node, 1, 0)
+    x = imp.activation(node, 0, wide=True)
     image(x)
     if weight.ndim != 4 or x.shape[1] % weight.shape[3]:
         raise Refused(f"has {x.shape[1]} input channels and weights of shape {weight.shape}")
@@ -186,8 +203,8 @@ def conv_2d(imp: TfliteImporter, node: FileNode) -> None:
 
 def depthwise(imp: TfliteImporter, node: FileNode) -> None:
     """DEPTHWISE_CONV_2D, weights (1, KH, KW, C * multiplier): a convolution with a group per channel."""
-    weight, scale = _weights(imp, node, 1, 3)
-    x = imp.activation(node, 0)
+    weight, scale = weights(imp, node, 1, 3)
+    x = imp.activation(node, 0, wide=True)
     image(x)
     if weight.ndim != 4 or weight.shape[0] != 1 or weight.shape[3] % x.shape[1]:
         raise Refused(f"has {x.shape[1]} input channels and weights of shape {weight.shape}")
@@ -196,14 +213,18 @@ def depthwise(imp: TfliteImporter, node: FileNode) -> None:
 
 def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
     """TRANSPOSE_CONV, weights OHWI; inputs are the output shape, weights, image, biases."""
-    weight, scale = _weights(imp, node, 1, 0)
+    weight, scale = weights(imp, node, 1, 0)
     imp.known(node, 0)  # the output's shape, which the output tensor has, too
-    x, y, strides = imp.activation(node, 2), imp.result(node), strides_of(node)
+    x, y, strides = imp.activation(node, 2, wide=True), imp.result(node), strides_of(node)
     pads = cropped(node, image(x), image(y), weight.shape[1:3])
     scales = per_channel(scale, len(weight))
-    parameters = np.ascontiguousarray(weight.transpose(TO_NCHW)), scales, _bias(imp, node, 3, x, scales)
+    bias = _bias(imp, node, 3, x, scales)
+    parameters = np.ascontiguousarray(weight.transpose(TO_NCHW)), scales, bias, *clamp(node, y), strides, pads
+    if x.dtype == "int16":
+        imp.produce(node, g.WideConvTranspose2d(node.name, (x,), y, *parameters))
+        return
     facts: dict[str, Any] = {"float32_scale": imp.info(node, 2).unsigned}
-    imp.produce(node, g.QConvTranspose2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, **facts))
+    imp.produce(node, g.QConvTranspose2d(node.name, (x,), y, *parameters, **facts))
 
 
 def _product(imp: TfliteImporter, node: FileNode) -> None:
@@ -215,7 +236,7 @@ def _product(imp: TfliteImporter, node: FileNode) -> None:
     rows = imp.reshape(f"{node.name}.rows", x, (int(np.prod(x.shape)) // weight.shape[1], weight.shape[1]))
     flat = replace(y, name=f"{node.name}.products", shape=(rows.shape[0], weight.shape[0]))
     flat = imp.add(g.BatchMatMul, (rows, weight), flat, True)
-    if (bounds := clamp(node, y)) != (-128, 127):
+    if (bounds := clamp(node, y)) != every(y):
         flat = imp.add(g.Requantize, (flat,), replace(flat, name=f"{node.name}.clamped"), *bounds)
     imp.produce(node, g.Reshape(node.name, (flat,), y), plain=True)
 
@@ -225,10 +246,10 @@ def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
     if imp.info(node, 1).data is None:
         _product(imp, node)
         return
-    weight, scale = _weights(imp, node, 1, 0)
+    weight, scale = weights(imp, node, 1, 0)
     if weight.ndim != 2 or node.option("weightsFormat", 0):
         raise Refused(f"has weights of shape {weight.shape} in format {node.option('weightsFormat', 0)}")
-    x, y = imp.activation(node, 0, plain=True), imp.result(node, plain=True)
+    x, y = imp.activation(node, 0, plain=True, wide=True), imp.result(node, plain=True)
     channels, features = weight.shape
     if np.prod(x.shape) % features:
         raise Refused(f"has input {x.name!r} of shape {x.shape} and weights of shape {weight.shape}")
@@ -238,6 +259,8 @@ def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
     parameters = weight, scales, _bias(imp, node, 2, x, scales), *clamp(node, y)
 
     def make(out: g.Tensor) -> g.Operator:
+        if x.dtype == "int16":
+            return g.WideDense(node.name, (x,), out, *parameters)
         return g.QDense(node.name, (x,), out, *parameters, float32_scale=scale.size == 1)
 
     imp.produce_as(node, y, (rows, channels), "rows", make)
@@ -247,19 +270,24 @@ Handler = Callable[[TfliteImporter, FileNode], None]
 Unary = Callable[[TfliteImporter, FileNode, g.Tensor, g.Tensor], g.Operator]  # of the input and the output
 
 
-def unary(make: Unary, *, plain: bool = False, dtype: str | None = "int8") -> Handler:
-    """A handler of operators that read one activation of type `dtype` (None: any), in the file's layout if `plain`."""
+def unary(make: Unary, *, plain: bool = False, dtype: str | None = "int8", wide: bool = False) -> Handler:
+    """A handler of operators that read one activation, in the file's layout if `plain`.
+
+    It has type `dtype` (None: any), with `wide` also int16.
+    """
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
-        x, y = imp.activation(node, 0, plain=plain, dtype=dtype), imp.result(node, plain=plain)
+        x, y = imp.activation(node, 0, plain=plain, dtype=dtype, wide=wide), imp.result(node, plain=plain)
         imp.produce(node, make(imp, node, x, y), plain=plain)
 
     return convert
 
 
-def operand(imp: TfliteImporter, node: FileNode, position: int, rank: int, dtype: str | None = "int8") -> g.Tensor:
+def operand(
+    imp: TfliteImporter, node: FileNode, position: int, rank: int, dtype: str | None = "int8", wide: bool = False
+) -> g.Tensor:
     """An operand that broadcasts against tensors of `rank` dimensions, in their layout."""
-    x = imp.activation(node, position, dtype=dtype)
+    x = imp.activation(node, position, dtype=dtype, wide=wide)
     if rank != 4 or len(x.shape) == 4:
         return x
     x = imp.reshape(f"{node.name}.{position}", x, (1,) * (4 - len(x.shape)) + x.shape)
@@ -271,10 +299,19 @@ def binary(cls: type[g.Binary]) -> Handler:
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         y = imp.result(node)
-        operands = tuple(operand(imp, node, k, len(y.shape)) for k in (0, 1))
+        operands = tuple(operand(imp, node, k, len(y.shape), wide=cls.wide) for k in (0, 1))
+        if issubclass(cls, g.Add) and y.dtype == "int16" and node.option("potScaleInt16", True):
+            _refuse_powers(*operands, y)
         imp.produce(node, cls(node.name, operands, y, *clamp(node, y)))
 
     return convert
+
+
+def _refuse_powers(*tensors: g.Tensor) -> None:
+    """Raise `Refused` where all scales are powers of two: sums of 16 bits are then made by shifts alone."""
+    if all(math.frexp(t.scale)[0] == 0.5 for t in tensors):
+        scales = ", ".join(f"{t.scale:g}" for t in tensors)
+        raise Refused(f"has scales {scales}, all powers of two, and pot_scale_int16; set that option to false")
 
 
 def pairwise(cls: type[g.Pairwise]) -> Handler:
@@ -282,34 +319,58 @@ def pairwise(cls: type[g.Pairwise]) -> Handler:
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         y = imp.result(node)
-        x, other = (operand(imp, node, k, len(y.shape)) for k in (0, 1))
+        x, other = (operand(imp, node, k, len(y.shape), wide=cls.wide) for k in (0, 1))
         other = imp.taken_as(other, x) if issubclass(cls, g.Maximum) else other
         imp.produce(node, cls(node.name, (x, other), y))
 
     return convert
 
 
-def function(name: str, table: Callable[[g.Tensor, g.Tensor], np.ndarray]) -> Handler:
-    """A function of one value by its table, made of input and output."""
-    return unary(lambda imp, node, x, y: g.Lookup(node.name, (x,), y, name, table(x, y)))
+Table = Callable[[g.Tensor, g.Tensor], np.ndarray]  # of the input and the output
 
 
-def real(name: str) -> Handler:
+def function(name: str, table: Table, wide: Table | None = None) -> Handler:
+    """A function of one value by its table, of int16 values by the table `wide`."""
+
+    def make(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
+        if wide is not None and x.dtype == "int16":
+            return g.WideLookup(node.name, (x,), y, name, wide(x, y))
+        return g.Lookup(node.name, (x,), y, name, table(x, y))
+
+    return unary(make, wide=wide is not None)
+
+
+def real(name: str, wide: Table | None = None) -> Handler:
     """A function that the kernels compute by a table of its real values."""
-    return function(name, lambda x, y: tables.table(name, x, y))
+    return function(name, lambda x, y: tables.table(name, x, y), wide)
+
+
+def by_steps(name: str) -> Table:
+    """The table of int16 values of a function that the kernels compute by interpolation."""
+    return lambda x, y: wide_tables.real(name, x, y)
 
 
 def leaky_relu(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
-    """LEAKY_RELU of int8 values."""
+    """LEAKY_RELU of int8 or int16 values."""
     alpha = node.option("alpha", 0.0)
+    if x.dtype == "int16":
+        return g.WideLookup(node.name, (x,), y, "leaky_relu", wide_tables.leaky_relu(alpha, x, y))
     return g.LeakyRelu(node.name, (x,), y, "leaky_relu", tables.leaky_relu(alpha, x, y), tables.slopes(alpha, x, y))
 
 
 def gelu(imp: TfliteImporter, node: FileNode) -> None:
     """GELU, exact or by the hyperbolic tangent."""
-    real("gelu_tanh" if node.option("approximate", False) else "gelu")(imp, node)
+    name = "gelu_tanh" if node.option("approximate", False) else "gelu"
+    real(name, by_steps(name))(imp, node)
 
 
 def relu(low: float, high: float | None) -> Handler:
     """A rectifier of its own: rescaled, and clamped to real limits."""
-    return unary(lambda imp, node, x, y: g.Requantize(node.name, (x,), y, *limits(y, low, high)))
+
+    def make(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
+        bounds = limits(y, low, high)
+        if x.dtype == "int16":
+            return g.WideLookup(node.name, (x,), y, "relu", wide_tables.rescaled(x, y, *bounds))
+        return g.Requantize(node.name, (x,), y, *bounds)
+
+    return unary(make, wide=True)

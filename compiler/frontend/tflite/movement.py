@@ -18,7 +18,8 @@ from ..core import Refused, like
 from ..moves import TO_NCHW, TO_NHWC, along, padded, strides, turned
 from . import layers, numbers
 from .builder import TfliteImporter, dimension
-from .file import FileNode, ranges
+from .file import FileNode
+from .shapes import ranges
 
 CANONICAL_AXIS = dict(enumerate(TO_NHWC))  # NHWC axis -> NCHW axis
 
@@ -28,7 +29,7 @@ def concatenation(imp: TfliteImporter, node: FileNode) -> None:
     y = imp.result(node)
     rank = len(y.shape)
     axis = dimension(node.option("axis", 0), rank)
-    if y.dtype == "int8" and layers.clamp(node, y) != (-128, 127):
+    if y.dtype in ("int8", "int16") and layers.clamp(node, y) != layers.every(y):
         raise Refused("has a fused activation, which is not supported")
     inputs = tuple(_copied(imp, node, k, y) for k in range(len(node.inputs)))
     imp.produce(node, g.Concat(node.name, inputs, y, CANONICAL_AXIS[axis] if rank == 4 else axis))

@@ -14,12 +14,13 @@ import numpy as np
 
 from ... import graph as g
 from ..core import Refused
-from ..linear import reach
+from ..linear import per_channel, reach
 from ..moves import TO_NCHW
 from . import layers
 from .builder import TfliteImporter, dimension
 from .file import FileNode, schema
 from .layers import Handler, operand, unary
+from .shapes import dequantised
 
 NUMBERS = ("FLOAT32", "INT32", "INT64", "BOOL")
 _FIRST = {"TRANSPOSE_CONV": 2}  # the position of the image
@@ -153,7 +154,7 @@ def _weights(imp: TfliteImporter, node: FileNode) -> np.ndarray:
         x = imp.info(node, _FIRST.get(node.kind, 0)).name
         raise Refused(
             f"has float32 input {x!r} and weights of {info.type.lower()} (dynamic quantisation); "
-            "quantise activations, too"
+            f"tilewright quantise {imp.file.path} --calibration DATA.npz makes an int8 network of it"
         )
     return weight
 
@@ -163,15 +164,25 @@ def _biases(imp: TfliteImporter, node: FileNode, position: int, count: int) -> n
 
 
 def convolution(imp: TfliteImporter, node: FileNode) -> None:
-    """CONV_2D and DEPTHWISE_CONV_2D of float32."""
-    weight, x, y = _weights(imp, node), imp.activation(node, 0, dtype=None), imp.result(node)
-    size, strides = layers.image(x), layers.strides_of(node)
-    weight = weight.transpose((3, 0, 1, 2) if node.kind == "DEPTHWISE_CONV_2D" else TO_NCHW)
+    """CONV_2D and DEPTHWISE_CONV_2D of float32, by weights of float32, or of int8 with a scale per channel."""
+    x, y, depthwise = imp.activation(node, 0, dtype=None), imp.result(node), node.kind == "DEPTHWISE_CONV_2D"
+    size, strides, scale = layers.image(x), layers.strides_of(node), None
+    if imp.info(node, 1).type == "INT8" and imp.info(node, 1).scale.size > 1:
+        weight, scale = layers.weights(imp, node, 1, 3 if depthwise else 0)
+    else:
+        weight = _weights(imp, node)
+    weight = weight.transpose((3, 0, 1, 2) if depthwise else TO_NCHW)
     dilations = node.option("dilationHFactor", 1), node.option("dilationWFactor", 1)
     groups = x.shape[1] // weight.shape[1]
     parts = np.ascontiguousarray(weight), _biases(imp, node, 2, len(weight))
     geometry = strides, layers.padding(node, size, reach(weight.shape[2:], dilations), strides), dilations, groups
-    _emit_activated(imp, node, y, lambda name, out: g.FloatConv2d(name, (x,), out, *parts, *geometry, ordered=True))
+
+    def make(name: str, out: g.Tensor) -> g.Operator:
+        if scale is not None:
+            return g.HybridConv2d(name, (x,), out, *parts, *geometry, weight_scale=scale)
+        return g.FloatConv2d(name, (x,), out, *parts, *geometry, ordered=True)
+
+    _emit_activated(imp, node, y, make)
 
 
 def transposed(imp: TfliteImporter, node: FileNode) -> None:
@@ -236,20 +247,29 @@ def gelu(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def embedding(imp: TfliteImporter, node: FileNode) -> None:
-    """EMBEDDING_LOOKUP: rows of a table, at the positions of the first input."""
-    where, table = (imp.activation(node, k, plain=True, dtype=None) for k in (0, 1))
-    imp.produce(node, g.Gather(node.name, (table, where), imp.result(node, plain=True), 0), plain=True)
+    """EMBEDDING_LOOKUP: rows of a table, at the positions of the first input; of an integer table the real values."""
+    where, y, info = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True), imp.info(node, 1)
+    if y.dtype == "float32" and info.type == "INT8" and info.data is not None:
+        table = imp.constant(f"{node.name}.table", dequantised(info))
+    else:
+        table = imp.activation(node, 1, plain=True, dtype=None)
+    imp.produce(node, g.Gather(node.name, (table, where), y, 0), plain=True)
 
 
 def dense(imp: TfliteImporter, node: FileNode) -> None:
-    """FULLY_CONNECTED of float32 with constant weights of float32."""
-    weight = _weights(imp, node)
+    """FULLY_CONNECTED of float32 with constant weights of float32 or int8."""
+    hybrid = imp.info(node, 1).type == "INT8"
+    weight, scale = layers.weights(imp, node, 1, 0) if hybrid else (_weights(imp, node), None)
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
     bias = imp.known(node, 2) if imp.given(node, 2) else np.zeros(len(weight), np.float32)
     rows = imp.reshape(f"{node.name}.rows", x, (x.nbytes // 4 // weight.shape[1], weight.shape[1]))
     kind = node.option("fusedActivationFunction", _ACTIVATION.NONE)
     flat = replace(y, name=f"{node.name}.sums", shape=(rows.shape[0], len(weight)))
-    flat = imp.add(g.NumberDense, (rows,), flat, weight, bias)
+    if scale is None:
+        flat = imp.add(g.NumberDense, (rows,), flat, weight, bias)
+    else:
+        facts = per_channel(scale, len(weight)), bool(node.option("asymmetricQuantizeInputs", False))
+        flat = imp.add(g.HybridDense, (rows,), flat, weight, bias, *facts)
     if kind != _ACTIVATION.NONE:
         flat = imp.add(g.NumberFunction, (flat,), replace(flat, name=f"{node.name}.clamped"), _activation(kind))
     imp.produce(node, g.Reshape(node.name, (flat,), y), plain=True)

@@ -127,7 +127,7 @@ def _biases(imp: TfliteImporter, node: FileNode, position: int, count: int) -> n
 def _state(imp: TfliteImporter, node: FileNode, position: int, kinds: tuple[str, ...], size: int) -> g.Tensor:
     """The variable tensor at a position, (N, size)."""
     info = imp.info(node, position)
-    t = imp.described(info, wide=True)
+    t = imp.described(info)
     if not info.variable or t.dtype.upper() not in kinds or len(t.shape) != 2 or t.shape[1] != size:
         allowed = " or ".join(kinds).lower()
         raise Refused(f"has state {info.name!r}: {t.dtype} {t.shape}; it must be a variable of {allowed} (N, {size})")

@@ -6,7 +6,7 @@
 
 /* z = requantised sums of (x - zx) * (y - zy), along a walk of the matrices of all three; p: rows, columns and summed
  * elements; steps of x from row to row and element to element, of y from column to column and element to element, of z
- * from row to row and column to column; the three zero points, multiplier, exponent */
+ * from row to row and column to column; the three zero points, multiplier, exponent, whether it is rounded once */
 void tw_batch_matmul(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p) {
     struct tw_walk walk = {{0}, {0}};
     do {
@@ -15,7 +15,8 @@ void tw_batch_matmul(const int8_t *x, const int8_t *y, int8_t *z, const int32_t 
                 const int8_t *a = x + walk.offset[0] + row * p[3], *b = y + walk.offset[1] + column * p[5];
                 int64_t sum = 0;
                 for (int32_t k = 0; k < p[2]; k++) sum += (a[k * p[4]] - p[9]) * (b[k * p[6]] - p[10]);
-                z[walk.offset[2] + row * p[7] + column * p[8]] = tw_requantise(sum, p[12], p[13], p[11], -128, 127);
+                sum = tw_rescale(sum, p[12], p[13], p[14]) + p[11];
+                z[walk.offset[2] + row * p[7] + column * p[8]] = (int8_t)tw_clamp(sum, -128, 127);
             }
     } while (tw_next(&walk, 3, plan[0], plan + 1));
 }

@@ -20,6 +20,12 @@ int32_t tw_scale(int64_t value, int32_t multiplier, int32_t exponent) {
     return (int32_t)(exponent < 0 ? tw_divide_by_power(high, -exponent) : high);
 }
 
+int64_t tw_rescale(int64_t value, int32_t multiplier, int32_t exponent, int32_t once) {
+    int32_t right = 31 - exponent;
+    if (!once) return tw_scale(value, multiplier, exponent);
+    return tw_shift(value * multiplier + (right ? (int64_t)1 << (right - 1) : 0), right);
+}
+
 int64_t tw_clamp(int64_t value, int64_t low, int64_t high) {
     value = value > low ? value : low;
     return value < high ? value : high;

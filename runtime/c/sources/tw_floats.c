@@ -3,19 +3,44 @@
 
 /* The largest of each window, or the mean; p: planes, height, width, rows and columns of windows, height and width of a
  * window, strides, pads at the top and left */
-void tw_float_pool(const float *x, float *y, int32_t largest, int32_t padding_counts, const int32_t *p) {
+void tw_float_pool(const float *x, float *y, int32_t largest, int32_t padding_counts, int32_t by_columns,
+                   const int32_t *p) {
     for (int32_t plane = 0; plane < p[0]; plane++, x += p[1] * p[2])
         for (int32_t row = 0; row < p[3]; row++)
             for (int32_t column = 0; column < p[4]; column++) {
-                int32_t top = row * p[7] - p[9], left = column * p[8] - p[10], count = 0;
-                float best = -TW_INFINITY, sum = 0.0f;
-                for (int32_t i = top < 0 ? 0 : top; i < top + p[5] && i < p[1]; i++)
-                    for (int32_t j = left < 0 ? 0 : left; j < left + p[6] && j < p[2]; j++, count++) {
-                        float value = x[i * p[2] + j];
-                        if (best == best && (value > best || value != value)) best = value;
-                        sum += value;
+                int32_t top = row * p[7] - p[9], left = column * p[8] - p[10];
+                int32_t first = top < 0 ? 0 : top, from = left < 0 ? 0 : left; /* rows and columns inside the image */
+                int32_t rows = (int32_t)tw_clamp(top + p[5] - first, 0, p[1] - first);
+                int32_t columns = (int32_t)tw_clamp(left + p[6] - from, 0, p[2] - from), count = rows * columns;
+                float best = -TW_INFINITY, sum = 0.0f, part = 0.0f;
+                for (int32_t k = 0; k < count; k++) {
+                    int32_t i = by_columns ? k % rows : k / columns, j = by_columns ? k / rows : k % columns;
+                    float value = x[(first + i) * p[2] + from + j];
+                    if (best == best && (value > best || value != value)) best = value;
+                    part += value;
+                    if (k + 1 == count || (by_columns && i + 1 == rows)) {
+                        sum += part;
+                        part = 0.0f;
                     }
+                }
                 *y++ = largest ? best : sum / (float)(padding_counts ? p[5] * p[6] : count);
+            }
+}
+
+/* Sums of four neighbours: per row and per column of the result two indices, and their weights; p: planes, height,
+ * width, rows, columns */
+void tw_float_resize(const float *x, float *y, const int32_t *rows, const float *row_weights, const int32_t *columns,
+                     const float *column_weights, const int32_t *p) {
+    for (int32_t plane = 0; plane < p[0]; plane++, x += p[1] * p[2])
+        for (int32_t row = 0; row < p[3]; row++)
+            for (int32_t column = 0; column < p[4]; column++) {
+                float total = 0.0f;
+                for (int32_t k = 0; k < 4; k++) {
+                    int32_t i = 2 * row + k / 2, j = 2 * column + k % 2;
+                    float part = x[rows[i] * p[2] + columns[j]] * (column_weights[j] * row_weights[i]);
+                    total = k ? total + part : part;
+                }
+                *y++ = total;
             }
 }
 

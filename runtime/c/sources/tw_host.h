@@ -27,6 +27,8 @@ int64_t tw_divide_by_power(int64_t x, int32_t n);
 int64_t tw_high_product(int64_t a, int64_t b, int32_t bits);
 /* value times multiplier * 2**(exponent - 31), rounded twice; the value wraps at 32 bits when it is shifted left */
 int32_t tw_scale(int64_t value, int32_t multiplier, int32_t exponent);
+/* the same, with once rounded once, ties up */
+int64_t tw_rescale(int64_t value, int32_t multiplier, int32_t exponent, int32_t once);
 int64_t tw_clamp(int64_t value, int64_t low, int64_t high);
 /* the number of bits of x */
 int32_t tw_bits(uint64_t x);

@@ -52,13 +52,9 @@ void tw_requantise_channels(const int32_t *x, int8_t *y, int32_t images, int32_t
                             const int32_t *scales, int32_t once, int32_t zero_point, int32_t low, int32_t high) {
     for (int32_t n = 0; n < images; n++)
         for (int32_t channel = 0; channel < channels; channel++) {
-            int32_t multiplier = scales[channel], exponent = scales[channels + channel], right = 31 - exponent;
-            int64_t half = right ? (int64_t)1 << (right - 1) : 0;
-            for (int32_t k = 0; k < inner; k++, x++) {
-                int64_t found = once ? tw_shift((int64_t)*x * multiplier + half, right)
-                                     : tw_scale(*x, multiplier, exponent);
-                *y++ = (int8_t)tw_clamp(found + zero_point, low, high);
-            }
+            int32_t multiplier = scales[channel], exponent = scales[channels + channel];
+            for (int32_t k = 0; k < inner; k++)
+                *y++ = (int8_t)tw_clamp(tw_rescale(*x++, multiplier, exponent, once) + zero_point, low, high);
         }
 }
 

@@ -12,12 +12,12 @@ void tw_add(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, co
     } while (tw_next(&walk, 2, plan[0], plan + 1));
 }
 
-/* p: three zero points, multiplier, exponent, low, high */
+/* p: three zero points, multiplier, exponent, low, high, whether it is rounded once */
 void tw_multiply(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p) {
     struct tw_walk walk = {{0}, {0}};
     do {
         int32_t product = (x[walk.offset[0]] - p[0]) * (y[walk.offset[1]] - p[1]);
-        *z++ = tw_requantise(product, p[3], p[4], p[2], p[5], p[6]);
+        *z++ = (int8_t)tw_clamp(tw_rescale(product, p[3], p[4], p[7]) + p[2], p[5], p[6]);
     } while (tw_next(&walk, 2, plan[0], plan + 1));
 }
 

@@ -3,24 +3,22 @@
 
 #define INTEGER_BITS 12 /* of the sum of exponentials */
 
-/* softmax by the exponentials of the 256 differences in Q0.31, -1 where they are 0; y is int8 or int16 by bits */
-void tw_softmax(const int8_t *x, void *y, int32_t rows, int32_t size, int32_t inner, const int32_t *exponentials,
-                int32_t bits) {
+/* softmax by tables of the 256 differences: numerators in Q0.31, -1 where they are 0, and exponentials in Q12.19 to be
+ * added up; shares have so many places after the point, and are added to the zero point; y has 8 or 16 bits */
+void tw_softmax(const int8_t *x, void *y, int32_t rows, int32_t size, int32_t inner, const int32_t *numerators,
+                const int32_t *summands, int32_t places, int32_t bits, int32_t zero) {
     int32_t least = -(1 << (bits - 1));
     for (int32_t row = 0; row < rows * inner; row++) {
         int32_t start = row / inner * size * inner + row % inner, end = start + size * inner, largest = -128;
         int64_t total = 0;
         for (int32_t k = start; k < end; k += inner) largest = x[k] > largest ? x[k] : largest;
-        for (int32_t k = start; k < end; k += inner) {
-            int32_t e = exponentials[largest - x[k]];
-            if (e >= 0) total += tw_divide_by_power(e, INTEGER_BITS);
-        }
+        for (int32_t k = start; k < end; k += inner) total += summands[largest - x[k]];
         int32_t headroom = 32 - tw_bits((uint64_t)total);
         int64_t inverse = tw_reciprocal((total << headroom) - ((int64_t)1 << 31), 31);
         for (int32_t k = start; k < end; k += inner) {
-            int32_t e = exponentials[largest - x[k]];
-            int64_t share = tw_divide_by_power(tw_high_product(inverse, e, 31), INTEGER_BITS + 31 - bits - headroom);
-            int64_t found = e >= 0 ? tw_clamp(share + least, least, -least - 1) : least;
+            int32_t e = numerators[largest - x[k]];
+            int64_t share = tw_divide_by_power(tw_high_product(inverse, e, 31), INTEGER_BITS + 31 - places - headroom);
+            int64_t found = e >= 0 ? tw_clamp(share + zero, least, -least - 1) : zero;
             if (bits == 8)
                 ((int8_t *)y)[k] = (int8_t)found;
             else

@@ -1,11 +1,14 @@
 #include "tw_host.h"
 
-/* clamp(round(x / scale) + zero_point), ties to even or away from zero; 0 if there is NaN */
-int tw_quantize(const float *x, int8_t *y, int32_t size, float scale, int32_t zero_point, int32_t ties_away) {
+/* clamp(round(x / scale) + zero_point) as int8 or int16, ties to even or away from zero; 0 if there is NaN */
+int tw_quantize(const float *x, void *y, int32_t type, int32_t size, float scale, int32_t zero_point,
+                int32_t ties_away) {
+    int32_t half = type == TW_INT8 ? 128 : 32768;
+    float far = 8.0f * (float)half;
     for (int32_t k = 0; k < size; k++) {
         float q = x[k] / scale;
         if (x[k] != x[k]) return 0;
-        q = q > 1024.0f ? 1024.0f : q < -1024.0f ? -1024.0f : q; /* all further out become the same */
+        q = q > far ? far : q < -far ? -far : q; /* all further out become the same */
         if (ties_away) q += q < 0.0f ? -0x1.fffffep-2f : 0x1.fffffep-2f; /* the float before 0.5: ties become whole */
         int32_t whole = (int32_t)q;
         if (!ties_away) {
@@ -13,7 +16,7 @@ int tw_quantize(const float *x, int8_t *y, int32_t size, float scale, int32_t ze
             if (rest > 0.5f || (rest == 0.5f && whole % 2)) whole++;
             if (rest < -0.5f || (rest == -0.5f && whole % 2)) whole--;
         }
-        y[k] = (int8_t)tw_clamp(whole + zero_point, -128, 127);
+        tw_store(y, type, k, tw_clamp(whole + zero_point, -half, half - 1));
     }
     return 1;
 }

@@ -3,14 +3,6 @@
 
 #define POSITION_BITS 10 /* fraction of the weights of neighbours */
 
-static int8_t requantised(int32_t function, int64_t sum, const int32_t *p) {
-    int64_t found;
-    int32_t right = 31 - p[16];
-    if (function == TW_RESCALED_TWICE) return tw_requantise(sum, p[15], p[16], p[14], p[11], p[12]);
-    found = sum * p[15] + (right ? (int64_t)1 << (right - 1) : 0);
-    return (int8_t)tw_clamp(tw_shift(found, right) + p[14], p[11], p[12]);
-}
-
 static int64_t mean_of(int32_t function, int64_t sum, int64_t count) {
     if (sum > 0 || function == TW_MEAN_UP) return tw_floor_divide(sum + count / 2, count);
     return -((count / 2 - sum) / count);
@@ -31,11 +23,13 @@ void tw_pool(const int8_t *x, int8_t *y, int32_t function, const int32_t *p) {
                         sum += value;
                         count++;
                     }
-                if (function == TW_RESCALED_TWICE || function == TW_RESCALED_ONCE)
-                    *y++ = requantised(function, (int64_t)sum - (int64_t)count * p[13], p);
-                else
-                    *y++ = (int8_t)tw_clamp(function == TW_LARGEST ? largest : mean_of(function, sum, count), p[11],
-                                            p[12]);
+                int64_t found = largest;
+                if (function == TW_RESCALED_TWICE || function == TW_RESCALED_ONCE) {
+                    found = (int64_t)sum - (int64_t)count * p[13];
+                    found = tw_rescale(found, p[15], p[16], function == TW_RESCALED_ONCE) + p[14];
+                } else if (function != TW_LARGEST)
+                    found = mean_of(function, sum, count);
+                *y++ = (int8_t)tw_clamp(found, p[11], p[12]);
             }
 }
 
@@ -79,7 +73,8 @@ void tw_resize_real(const void *x, void *y, int32_t type, int32_t offset, const 
             }
 }
 
-/* zero_point + R(sum(x - x_zero_point)); walks as of tw_reduce; p: x zero point, zero point, multiplier, exponent */
+/* zero_point + R(sum(x - x_zero_point)); walks as of tw_reduce; p: x zero point, zero point, multiplier, exponent,
+ * whether it is rounded once */
 void tw_mean(const int8_t *x, int8_t *y, const int32_t *kept, const int32_t *reduced, const int32_t *p) {
     struct tw_walk outer = {{0}, {0}};
     do {
@@ -87,6 +82,6 @@ void tw_mean(const int8_t *x, int8_t *y, const int32_t *kept, const int32_t *red
         int64_t sum = 0;
         do sum += x[walk.offset[0]] - p[0];
         while (tw_next(&walk, 1, reduced[0], reduced + 1));
-        *y++ = tw_requantise(sum, p[2], p[3], p[1], -128, 127);
+        *y++ = (int8_t)tw_clamp(tw_rescale(sum, p[2], p[3], p[4]) + p[1], -128, 127);
     } while (tw_next(&outer, 1, kept[0], kept + 1));
 }

@@ -85,9 +85,8 @@ def test_operators_without_a_row_are_named(graph_of):
         graph_of(lambda emit, x: emit(OP.exp(emit(OP.sin(x)))), ((1, 4), "float32"))
 
 
-def test_integers_beyond_int32_are_refused(qdq, relax_graph):
-    with pytest.raises(UnsupportedError, match="MatMul 'matmul0' scales accumulators by 5e.38"):
-        relax_graph(qdq().dense(weight_scale=1e30, y_scale=1e-10))
+def test_layers_beyond_int32_are_float32(qdq, relax_graph):
+    assert not relax_graph(qdq().dense(weight_scale=1e30, y_scale=1e-10)).layers
 
 
 NUMBERS = relax.const(np.float32(0.1)), relax.const(np.int8(0))
@@ -172,7 +171,7 @@ def test_operators(m, same_as_onnx):
     y = m.quantise(m.node("Sigmoid", x), 1 / 256, -128)
     y = m.quantise(m.node("Clip", m.node("Add", x, y), m.const(np.float32(-1)), m.const(np.float32(2))), 0.03)
     y = m.quantise(m.node("Concat", y, x, axis=1), 0.05)
-    y = m.quantise(m.node("AveragePool", y, kernel_shape=[2, 2]), 0.04)
+    y = m.quantise(m.node("AveragePool", y, kernel_shape=[2, 2]), 0.0413)
     m.output(m.quantise(m.node("Softmax", m.node("Flatten", y), axis=1), 1 / 256, -128))
     same_as_onnx(m)
 

@@ -122,6 +122,7 @@ def test_files_that_are_no_models(tmp_path, suffix):
 
 
 def test_files_of_no_known_kind_and_damaged_ones(tmp_path):
+    (tmp_path / "x.pb").write_bytes(b"\xff" * 30)
     with pytest.raises(UnsupportedError, match="x.pb: unknown kind of network; must be one of .tflite, .*.bin"):
         check_kind(tmp_path / "x.pb")
     (tmp_path / "x.onnx").write_bytes(b"\xff" * 30)

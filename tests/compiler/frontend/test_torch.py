@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tilewright.compiler import graph as g
 from tilewright.compiler.frontend import import_model, import_onnx
 from tilewright.compiler.graph import reference
@@ -127,26 +128,193 @@ def test_a_block():
         assert np.abs(mine - expected).max() <= 3.01 / 256
 
 
-def test_what_has_no_counterpart(tmp_path):
+def layers(forward, *modules):
+    """A module that computes `forward(modules, x)`."""
+
+    class Layers(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = torch.nn.ModuleList(modules)
+
+        def forward(self, x):
+            return forward(self.parts, x)
+
+    return Layers()
+
+
+def attention(parts, x):
+    """Two heads of four features."""
+    q, k, v = (part(x).view(1, 6, 2, 4).transpose(1, 2) for part in parts[:3])
+    weights = torch.softmax(q @ k.transpose(-2, -1) / 2, -1)
+    return parts[3]((weights @ v).transpose(1, 2).reshape(1, 6, 8))
+
+
+nn = torch.nn
+IMAGE = (1, 3, 12, 12)
+FLOATS: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "dense": (lambda: nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4), nn.Sigmoid()), (1, 16)),
+    "normalised": (
+        lambda: nn.Sequential(
+            *(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU6()),
+            *(nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.BatchNorm2d(8), nn.Hardswish(), nn.Conv2d(8, 4, 1)),
+        ),
+        IMAGE,
+    ),
+    "average pool": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(8, 8, 3)), IMAGE),
+    "flattened": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Flatten(), nn.Linear(100, 5)),
+        IMAGE,
+    ),
+    "global mean": (
+        lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)),
+        IMAGE,
+    ),
+    "residual": (
+        lambda: layers(lambda p, x: F.relu(p[1](F.relu(p[0](x))) + x), *(nn.Conv2d(3, 3, 3, padding=1) for _ in "ab")),
+        IMAGE,
+    ),
+    "joined": (
+        lambda: layers(
+            lambda p, x: p[3](torch.cat([F.relu(p[0](x)), p[2](F.relu(p[1](x)))], 1)),
+            *(nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 3, 2, 1), nn.ConvTranspose2d(4, 4, 2, 2), nn.Conv2d(8, 4, 1)),
+        ),
+        IMAGE,
+    ),
+    "enlarged": (
+        lambda: nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(), nn.Upsample(scale_factor=2), nn.Conv2d(8, 3, 1)),
+        IMAGE,
+    ),
+    "attention": (lambda: layers(attention, *(nn.Linear(8, 8) for _ in range(4))), (1, 6, 8)),
+    "layer norm": (lambda: nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 8), nn.LayerNorm(8)), (1, 4, 16)),
+    "moved": (
+        lambda: layers(
+            lambda p, x: p[1](
+                torch.cat(F.pad(p[0](x), (1, 1, 1, 1)).chunk(2, 1)[::-1], 1)[:, :, ::2].permute(0, 2, 3, 1)
+            ),
+            *(nn.Conv2d(3, 8, 3), nn.Linear(8, 4)),
+        ),
+        IMAGE,
+    ),
+    "gated": (
+        lambda: layers(lambda p, x: p[1](F.glu(p[0](x), 1)).mean((2, 3)), nn.Conv2d(3, 8, 3), nn.Conv2d(4, 4, 1)),
+        IMAGE,
+    ),
+}
+
+
+def xnnpack(**options):
+    module = importlib.import_module("torchao.testing.pt2e._xnnpack_quantizer")
+    config = module.get_symmetric_quantization_config(is_per_channel=True, **options)
+    return module.XNNPACKQuantizer().set_global(config)
+
+
+def x86_inductor(**options):
+    module = importlib.import_module("torchao.quantization.pt2e.quantizer.x86_inductor_quantizer")
+    return module.X86InductorQuantizer().set_global(module.get_default_x86_inductor_quantization_config(**options))
+
+
+def converted(module, shape, quantiser, generator):
+    """The module quantised by PT2E: ranges are those of eight random inputs."""
+    pt2e = importlib.import_module("torchao.quantization.pt2e.quantize_pt2e")
+    example = (torch.randn(shape, generator=generator),)
+    prepared = pt2e.prepare_pt2e(torch.export.export(module.eval(), example).module(), quantiser)
+    for _ in range(8):
+        prepared(torch.randn(shape, generator=generator))
+    return pt2e.convert_pt2e(prepared)
+
+
+@pytest.mark.filterwarnings("ignore")  # torchao's own, when it is imported and while it converts
+@pytest.mark.parametrize("quantiser", [xnnpack, x86_inductor])
+@pytest.mark.parametrize("name", FLOATS)
+def test_networks_of_both_quantisers(tmp_path, name, quantiser):
+    """They compute what PyTorch computes: within rounding, but for integers one apart where PyTorch's sums in float32,
+    or biases that become integers here, end on the other side of a tie."""
+    make, shape = FLOATS[name]
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(1)
+    module = converted(make(), shape, quantiser(), generator)
+    torch.export.save(torch.export.export(module, (torch.zeros(shape),)), tmp_path / "network.pt2")
+    graph = import_model(tmp_path / "network.pt2")
+    differences = []
+    for _ in range(6):
+        x = torch.randn(shape, generator=generator)
+        (mine,) = reference.run(graph, {graph.inputs[0].name: x.numpy()})[0].values()
+        with torch.no_grad():
+            expected = module(x).numpy()
+        assert mine.shape == expected.shape
+        differences.append(np.abs(mine - expected) / np.abs(expected).max())
+    largest, share = np.max(differences), np.mean(np.array(differences) > 1e-5)
+    assert largest < 0.03 and (share < 0.05 or largest < 0.005)
+    if quantiser is xnnpack:
+        assert graph.layers
+
+
+def test_what_stays_in_float():
+    """torch.sin has no quantiser: the host computes it."""
+
     class Float(torch.nn.Module):
         def forward(self, x):
             return torch.sin(requantised(x, 0.1, 0))
 
-    with pytest.raises(UnsupportedError, match="block: relax.sin of '.*' is not supported"):
-        import_torch(torch.export.export(Float(), (torch.zeros(1, 4),)), "block")
+    graph = import_torch(torch.export.export(Float(), (torch.zeros(1, 4),)), "block")
+    assert [type(op) for op in graph.ops] == [g.Quantize, g.Dequantize, g.FloatFunction]
+    x = np.linspace(-2, 2, 4, dtype=np.float32)[None]
+    (mine,) = reference.run(graph, {graph.inputs[0].name: x})[0].values()
+    assert np.abs(mine - np.sin(np.rint(x * 10) / 10)).max() < 1e-6
 
-    class Narrow(torch.nn.Module):
-        def forward(self, x):
-            parameters = 0.1, 0, -127, 127, torch.int8
-            return Q.dequantize_per_tensor(Q.quantize_per_tensor(x, *parameters), *parameters)
 
-    with pytest.raises(UnsupportedError, match=r"clamps to \[-127, 127\]; only \[-128, 127\] is supported"):
-        import_torch(torch.export.export(Narrow(), (torch.zeros(1, 4),)))
-    (tmp_path / "bad.pt2").write_bytes(b"no program")
+@pytest.mark.parametrize("dtype, low, high", [(torch.int8, -127, 127), (torch.uint8, 0, 127)])
+def test_reduced_ranges(dtype, low, high):
+    def clamped(x):
+        parameters = 0.1, 60, low, high, dtype
+        return Q.dequantize_per_tensor(Q.quantize_per_tensor(x, *parameters), *parameters)
+
+    graph, x = import_torch(exported(clamped, torch.zeros(1, 41))), torch.linspace(-40, 40, 41)[None]
+    (mine,) = reference.run(graph, {graph.inputs[0].name: x.numpy()})[0].values()
+    assert np.array_equal(mine, clamped(x).numpy())
+
+
+def exported(forward, x):
+    return torch.export.export(layers(lambda _, x: forward(x)), (x,))
+
+
+@pytest.mark.parametrize(
+    "forward, text",
+    [
+        (
+            lambda x: Q.quantize_per_tensor(x, 0.1, 0, -(2**15), 2**15 - 1, torch.int16).float(),
+            "'quantize_per_tensor' is of type int16; only int8 and uint8 are supported for activations",
+        ),
+        (
+            lambda x: x * Q.choose_qparams.tensor(x, -128, 127, 1e-6, torch.int8)[0],
+            "computes a scale in each run; prepare the network with is_dynamic=False",
+        ),
+        (torch.special.bessel_j0, "torch cannot export the program to ONNX: ONNX has no prims.bessel_j0"),
+        (lambda x: x.double().sin(), "1 unsupported operator: Cast '.*' has an output of type float64; only float32"),
+    ],
+)
+def test_what_has_no_counterpart(forward, text):
+    with pytest.raises(UnsupportedError, match=f"^block: .*{text}"):
+        import_torch(exported(forward, torch.zeros(1, 4)), "block")
+
+
+def test_files_that_are_no_programs(tmp_path):
+    (tmp_path / "bad.pt2").write_bytes(b"\xff" * 30)
     with pytest.raises(FileError, match=r"bad\.pt2: not an exported program, or damaged"):
         import_model(tmp_path / "bad.pt2")
     with pytest.raises(FileError, match=r"absent\.pt2: no such file"):
         import_model(tmp_path / "absent.pt2")
+
+
+def test_a_program_is_compiled_as_it_is():
+    program = exported(lambda x: requantised(F.relu(requantised(x, 0.1, 3)), 0.05, -128), torch.zeros(1, 4))
+    x = np.array([[-1, 0.24, 0.26, 3]], np.float32)
+    (y,) = tw.compile(program, "tiny")({"x": x}).values()
+    assert np.array_equal(y, program.module()(torch.from_numpy(x)).numpy())
+    with pytest.raises(
+        UnsupportedError, match=r"a module \(Linear\) is no exported program; .*tw.quantise\(module, data\)"
+    ):
+        tw.compile(nn.Linear(2, 2), "tiny")
 
 
 def test_open_sizes():

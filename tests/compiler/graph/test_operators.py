@@ -25,6 +25,11 @@ def s(*shape, scale=0.1, dtype="int8"):
     return t(*shape, scale=scale, zero_point=0, dtype=dtype)
 
 
+def w(*shape, scale=0.0003):
+    """Wide, of 16 bits."""
+    return s(*shape, scale=scale, dtype="int16")
+
+
 def f(*shape):
     return t(*shape, dtype="float32")
 
@@ -56,7 +61,9 @@ P, ANGLES, TABLE = i32(1), ones(6, 2, dtype="int16") << 13, np.arange(-128, 128)
 CACHE, COLUMNS, BLOCK = s(1, 4, 6, 1), s(1, 6, 4, 1), s(1, 4, 3, 1)
 FOUND = {"scales": (10.0, 10.0, 5.0, 5.0), "most": 5, "classes": 3, "classes_per_box": 2, "per_class": 4}
 FOUND |= {"each_class": False, "score": 0.3, "overlap": 0.5}
+BYTE = t(1, dtype="uint8", scale=1.0, zero_point=0)
 GATE_WEIGHTS = ones(4, 4, dtype="float32")
+X16, BIAS_64 = w(1, 2, 4, 4), np.array([50, 0, -999])
 ROWS, BIAS, SUMS = ones(3, 5), np.zeros(3, np.int32), (ones(4, 1), np.zeros(4, np.int32), np.ones(4))
 
 
@@ -101,6 +108,9 @@ OPERATORS = [
     g.ExactAveragePool("op", (X,), t(1, 2, 3, 3), (2, 2), ties_up=True),
     g.NumberFunction("op", (f(2, 3),), f(2, 3), "sqrt"),
     g.NumberBinary("op", (i32(2, 3), i32(3)), i32(2, 3), "floor_div"),
+    g.HybridDense("op", (f(2, 5),), f(2, 3), ones(3, 5), reals(3)[1], reals(3)[0]),
+    g.HybridConv2d("op", (F,), f(1, 3, 4, 4), ones(3, 2, 1, 1), reals(3)[1], weight_scale=reals(3)[0]),
+    g.Rfft("op", (f(2, 3),), f(2, 3, 2), 4),
     g.NumberReduce("op", (i32(2, 3),), i32(2), "reduce_max", (1,)),
     g.NumberDense("op", (f(2, 3, 4),), f(2, 3, 5), *reals(5, 4)),
     g.TopK("op", (t(2, 5),), t(2, 3)),
@@ -132,6 +142,11 @@ OPERATORS = [
     g.LstmCells("op", (GATES,), s(2, 1, 4, dtype="int16")),
     g.Rescale("op", (GATES,), t(2, 3, 4, dtype="int32", zero_point=-300, scale=2.0**-13)),
     g.Softmax16("op", (X,), t(1, 2, 4, 4, scale=2**-16, zero_point=-(1 << 15), dtype="int16"), 1),
+    g.WideConv2d("op", (X16,), w(1, 3, 4, 4), *weights(3, 2, 1, 1)[:2], BIAS_64),
+    g.WideConvTranspose2d("op", (X16,), w(1, 3, 5, 5), *weights(3, 2, 2, 2)[:2], BIAS_64),
+    g.WideDense("op", (w(2, 5),), w(2, 3), *weights(3, 5)[:2], BIAS_64),
+    g.WideSoftmax("op", (X16,), w(1, 2, 4, 4, scale=2.0**-15), 1),
+    g.WideLookup("op", (X16,), w(1, 2, 4, 4), "f", np.zeros(1 << 16, np.int16)),
     g.BatchMatMul("op", (X, t(4, 3, scale=0.2, zero_point=-6)), t(1, 2, 4, 3, scale=4.0)),
     g.BatchMatMul("op", (t(2, 4, 1, 3), t(1, 5, 1, 4)), t(2, 5, 1, 3, scale=2.0), images=True),
     g.Heads("op", (t(1, 8, 1, 3),), t(2, 4, 1, 3), True),
@@ -143,6 +158,16 @@ OPERATORS = [
     g.ShiftMul("op", (X, X), X, ratio=0.5),
     g.IntegerMatMul("op", (X, t(4, 3)), t(1, 2, 4, 3, dtype="int32")),
     g.RequantShift("op", (i32(2),) * 3, t(2), 3, -1, 1),
+    g.ValueRange("op", (F,), f(2)),
+    g.RangeScale("op", (f(2),), f(1)),
+    g.RangeZeroPoint("op", (f(2), f(1)), BYTE),
+    g.QuantizeBy("op", (F, f(1), BYTE), X),
+    g.PadBy("op", (X, BYTE), t(1, 2, 5, 6), ((0, 0), (0, 0), (1, 0), (2, 0))),
+    g.SplitBytes("op", (s(2, 3, dtype="int16"),), t(4, 3)),
+    g.ScaleBytes("op", (i32(4, 3),), f(2, 3), 0.5, 9, ones(3, dtype="float32"), ones(3, dtype="float32"), BIAS),
+    g.IntegerConv2d("op", (X,), i32(1, 3, 4, 4), ones(3, 2, 1, 1)),
+    g.SubtractZeroPoint("op", (i32(2, 3), BYTE), i32(2, 3), BIAS, 1),
+    g.ScaleSums("op", (i32(2, 3), BYTE, f(1), f(3)), f(2, 3), BIAS, 1),
     g.IntegerNorm("op", (X, i32(4), i32(4)), X, 16),
     g.IntegerSoftmax("op", (X,), X, 1, 2, 3, 4, 256),
     g.RmsNorm("op", (s(2, 4),), s(2, 4, scale=0.05), np.array([0.5, 2.0, 1.0, 0.0])),
@@ -160,6 +185,7 @@ OPERATORS = [
     g.FloatConvTranspose2d("op", (F,), f(1, 2, 5, 5), *reals(2, 2, 2, 2)),
     g.FloatMaxPool("op", (F,), f(1, 2, 3, 3), (2, 2)),
     g.FloatAveragePool("op", (F,), f(1, 2, 4, 4), (2, 2), (1, 1), (0, 0, 1, 1), True),
+    g.FloatResize("op", (F,), f(1, 2, 1, 1), *[np.zeros((1, 2), np.int32)] * 2, *[np.ones((1, 2), np.float32)] * 2),
 ]
 VALID = {type(op).__name__: op for op in reversed(OPERATORS)}  # the first of each class
 GROUPED = g.QConv2d(
@@ -345,6 +371,7 @@ WORK = {
     "QConvTranspose2d": 16 * 3 * 2 * 4,
     "QDense": 2 * 3 * 5,
     "BatchMatMul": 2 * 4 * 3 * 4,
+    "IntegerConv2d": 3 * 2 * 16,
     "IntegerMatMul": 2 * 4 * 3 * 4,
     "NumberDense": 6 * 4 * 5,
     "Dense16": 2 * 15,
@@ -492,7 +519,7 @@ WRONG = [
     ("Recode", {"output": t(1, 2, 4, 4, dtype="uint8")}, "the output's shape, scale"),
     ("Quantize", {"inputs": (t(1, 2),)}, "the conversion"),
     ("QuantizeImage", {"inputs": (f(1, 4, 2, 4),)}, "the input's shape"),
-    ("Dequantize", {"inputs": (t(1, 2, 4, 4, dtype="int16"),)}, "the conversion"),
+    ("Dequantize", {"inputs": (t(1, 2, 4, 4, dtype="int32"),)}, "the conversion"),
     ("Requantize", {"inputs": (F,)}, "the conversion"),
     ("Lookup", {"table": TABLE[1:]}, "the table"),
     ("Add", {"inputs": (X,)}, "the number of operands is 1"),
@@ -506,7 +533,7 @@ WRONG = [
     ("PairLookup", {"table": np.zeros(256, np.int8)}, "the table"),
     ("PairLookup", {"output": t(1, 2, 4, 4, dtype="uint8")}, "whether all"),
     ("PairLookup", {"output": t(3)}, "the output's"),
-    ("Softmax", {"output": X}, "the output's scale and"),
+    ("Softmax", {"output": replace(X, scale=2.0)}, "whether 1 is at most"),
     ("Softmax", {"beta": math.inf}, "whether beta is finite"),
     ("Softmax", {"beta": 2.0**-24}, "whether beta times the input's scale is above 2**-26"),
     ("MaxPool", {"output": t(1, 2, 4, 4)}, "the output's shape"),
@@ -590,6 +617,17 @@ WRONG = [
     ("RequantShift", {"inputs": (t(2),) * 3}, "the inputs' types"),
     ("RequantShift", {"shift": 32}, "the shift"),
     ("IntegerMatMul", {"inputs": (X, t(3, 3))}, "number of rows"),
+    ("ValueRange", {"output": f(1)}, "the output's shape is (1,), expected (2,)"),
+    ("RangeScale", {"inputs": (f(1),)}, "the ends is ('float32', (1,))"),
+    ("RangeZeroPoint", {"output": f(1)}, "the output is ('float32', (1,))"),
+    ("QuantizeBy", {"inputs": (F, f(1), f(1))}, "the types is"),
+    ("PadBy", {"output": X}, "the output's shape is (1, 2, 4, 4), expected (1, 2, 5, 6)"),
+    ("SplitBytes", {"output": t(2, 3)}, "the output's shape is (2, 3), expected (4, 3)"),
+    ("ScaleBytes", {"sums": BIAS[:2]}, "the parameters is"),
+    ("ScaleBytes", {"output": f(4, 3)}, "the input's shape is (4, 3), expected (8, 3)"),
+    ("IntegerConv2d", {"output": X}, "the types is ('int8', 'int8', 'int8')"),
+    ("SubtractZeroPoint", {"sums": BIAS[:2]}, "the sums is ('int32', (2,)), expected ('int32', (3,))"),
+    ("ScaleSums", {"inputs": (i32(2, 3), BYTE, BYTE)}, "the types is"),
     ("Lstm", {"inputs": (GATES, t(2, 1))}, "the number of inputs is 2, expected 3"),
     ("Lstm", {"inputs": (t(2, 1), t(2, 1), CELLS)}, "the conversion is"),
     ("Lstm", {"inputs": (GATES, t(2, 1), replace(CELLS, scale=0.3))}, "the cells' scale is 0.6, expected 0.5"),
@@ -631,6 +669,7 @@ WRONG = [
     ("NumberResize", {"inputs": (f(2, 3),)}, "the number of dim"),
     ("NumberResize", {"output": f(1, 3, 6, 6)}, "the numbers of im"),
     ("NumberResize", {"output": t(1, 2, 6, 6)}, "the types"),
+    ("FloatResize", {"output": f(1, 2, 4, 4)}, "the output's shape"),
     ("Compare", {"inputs": (t(2, dtype="uint8"),) * 2}, "whether the input holds"),
     ("Compare", {"output": X}, "the types"),
     ("Select", {"inputs": (X, X)}, "the number"),

@@ -7,6 +7,7 @@ import numpy as np
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.conv_shape import output_size
+from tilewright.compiler.frontend.linear import reach
 from tilewright.compiler.graph import tables
 
 NONE = (0, 0, 0, 0)
@@ -143,10 +144,10 @@ def prelu(scales):
 # means, maxima and sizes of images
 
 
-def mean(shape, axes=(2, 3), keep=False, scale=0.04, point=-7, kind=g.Mean):
+def mean(shape, axes=(2, 3), keep=False, scale=0.04, point=-7, kind=g.Mean, **contract):
     kept = [1 if k in axes else n for k, n in enumerate(shape)]
     reduced = kept if keep else [n for k, n in enumerate(shape) if k not in axes]
-    return kind("op", (tensor("x", shape, 0.1, point),), tensor("y", reduced, scale, 11), axes)
+    return kind("op", (tensor("x", shape, 0.1, point),), tensor("y", reduced, scale, 11), axes, **contract)
 
 
 def pool(kind, kernel, strides=(1, 1), pads=NONE, size=(9, 8), scale=0.1, channels=20, images=2, clamp=()):
@@ -207,6 +208,21 @@ def sized(stride, kernel, size=(4, 3)):
     return transposed(1, 19, size, 7, (kernel, kernel), (stride, stride), (pads, pads, 0, 0))
 
 
+def sums_of_conv(c, size, o, kernel=(3, 3), strides=(1, 1), dilations=(1, 1), groups=1, n=1):
+    x = tensor("x", (n, c, *size), 1.0, -128)
+    out = output_size(size, reach(kernel, dilations), strides, NONE)
+    y = g.Tensor("sums", (n, o, *out), "int32")
+    return g.IntegerConv2d("conv", (x,), y, random_data((o, c // groups, *kernel)), strides, dilations, groups)
+
+
+def sums_of_rows(n, features, columns):
+    x, w = (
+        tensor("x", (n, features), 1.0, -128),
+        tensor("w", (features, columns), data=random_data((features, columns))),
+    )
+    return g.IntegerMatMul("rows", (x, w), g.Tensor("sums", (n, columns), "int32"))
+
+
 def dense16(n=2, features=40, rows=21, scale=0.3, dtype="int16", bias=500, x=None):
     rng, x = np.random.default_rng(0), x or tensor("x", (n, features), 0.05, -9)
     y = g.Tensor("sums", (x.shape[0], rows), dtype, 0.01)
@@ -217,7 +233,7 @@ def dense16(n=2, features=40, rows=21, scale=0.3, dtype="int16", bias=500, x=Non
 # products of matrices, softmax and norms
 
 
-def matmul(shape, transposed, points=(0, 0), same=(), constant=False):
+def matmul(shape, transposed, points=(0, 0), same=(), constant=False, **contract):
     """A product of (matrices, rows, columns, inner) as images; of operands in `same` there is one for all."""
     matrices, rows, columns, inner = shape
     count = [1 if k in same else matrices for k in (0, 1)]
@@ -225,7 +241,7 @@ def matmul(shape, transposed, points=(0, 0), same=(), constant=False):
     x = tensor("x", (count[0], inner, 1, rows), 0.1, points[0])
     y = tensor("y", second, 0.1, points[1], random_data(second) if constant else None)
     return g.BatchMatMul(
-        "op", (x, y), tensor("z", (matrices, columns, 1, rows), 0.6 * inner**0.5, -7), transposed, images=True
+        "op", (x, y), tensor("z", (matrices, columns, 1, rows), 0.6 * inner**0.5, -7), transposed, True, **contract
     )
 
 
@@ -261,8 +277,8 @@ def own_of_images(count, heads, columns, point):
     return first, second, op, g.Reshape("last", (op.output,), g.Tensor("c", (1, heads, count, columns)))
 
 
-def softmax(shape, scale=0.1, beta=1.0, axis=1):
-    x, y = tensor("x", shape, scale, 0), tensor("y", shape, 1 / 256, -128)
+def softmax(shape, scale=0.1, beta=1.0, axis=1, steps=256, point=-128):
+    x, y = tensor("x", shape, scale, 0), tensor("y", shape, 1 / steps, point)
     return g.Softmax("op", (x,), y, axis, beta)
 
 

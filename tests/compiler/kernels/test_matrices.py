@@ -111,7 +111,7 @@ def reciprocals(k, count, *others):
     slope, par = k.tiles(Mem.PAR, {}, {"group": count})
     bank = {"entry": kernel.reciprocal_accumulators(count, PLUS)}
     numbers, *tiles, bank = k.tiles(Mem.ACC, {"number": kernel.NUMBERS}, *others, bank, high=k.bank)
-    return kernel.Reciprocals(k, kernel.load_constants(k, slope, numbers), par, bank), par, tiles
+    return kernel.Reciprocals(k, kernel.load_constants(k, slope, numbers, 8, -128), par, bank), par, tiles
 
 
 def divided(sums, e):

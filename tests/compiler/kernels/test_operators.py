@@ -54,6 +54,8 @@ from tests.compiler.kernels.operators import (
     shuffled,
     sized,
     softmax,
+    sums_of_conv,
+    sums_of_rows,
     tensor,
     transposed,
     wide,
@@ -134,7 +136,8 @@ OPERATORS = {
     "product and extremes": [
         *(row(binary, kind, (1, 20, 5, 7), scales=(0.05, 0.08, 0.02), on=cfg) for kind in (g.Mul, g.SquaredDifference)
           for cfg in BOTH),
-        row(binary, g.Mul, (1, 20, 5, 7), low=-20, high=100),
+        row(binary, g.Mul, (1, 20, 5, 7), low=-20, high=100), row(binary, g.Mul, (1, 20, 5, 7), contract="single"),
+        row(gated, (1, 20, 5, 7), constant=(1, 20, 1, 1), contract="single"),
         *(row(binary, kind, (1, 20, 5, 7), other, (0.1, 0.1, 0.1), (5, 5, 5), data=data, on=cfg) for cfg in BOTH
           for kind in (g.Maximum, g.Minimum) for other, data in ((None, None), ((20, 1, 1), True))),
     ],
@@ -173,6 +176,7 @@ OPERATORS = {
         *(row(mean, shape, (1,), True, 0.02, point) for shape, point in (
             ((1, 16, 1, 16), 0), ((2, 20, 1, 20), -128), ((1, 3, 40, 9), 77), ((1, 128, 1, 128), 0),
             ((3, 600, 1, 7), -128))),
+        *(row(mean, (2, 20, 9, 8), axes, True, 0.0131, contract="single") for axes in ((2, 3), (1,))),
     ],
     "windows": [
         *(row(pool, g.MaxPool, *facts, on=cfg) for cfg in BOTH for facts in (
@@ -199,6 +203,12 @@ OPERATORS = {
         *(row(dense16, scale=scale, dtype=dtype, contract=contract, on=cfg) for cfg in (CFG, TINY)
           for scale, dtype, contract in (
               (0.01, "int16", "double"), (3.0, "int16", "double"), (0.3, "int32", "single"))),
+    ],
+    "sums of products": [
+        *(row(sums_of_conv, *shape, on=cfg) for cfg in BOTH for shape in (
+            (20, (9, 7), 18, (3, 2), (2, 1), (1, 2), 1, 2), (70, (4, 5), 33, (1, 1)), (20, (9, 8), 20, (3, 3), (2, 1),
+            (1, 1), 20), (12, (6, 6), 18, (3, 3), (1, 1), (1, 1), 3))),
+        *(row(sums_of_rows, *shape, on=cfg) for cfg in BOTH for shape in ((3, 70, 21), (1, 600, 33))),
     ],
     "convolution": [
         *(row(conv, 20, (9, 7), 18, (3, 2), (2, 1), (1, 0, 2, 1), (1, 2), n=2, on=cfg) for cfg in BOTH),
@@ -252,6 +262,7 @@ OPERATORS = {
         row(matmul, (1, 20, 3000, 24), False, (-128, 3)), row(matmul, (3, 20, 30, 20), True, (5, -128), (0,)),
         row(matmul, (3, 20, 30, 20), False, (5, -128), (1,)), row(matmul, (2, 9, 13, 6), False, (-128, 3), on=TINY),
         row(matmul, (2, 10, 20, 30), True, (-128, 3), constant=True),
+        row(matmul, (2, 17, 16, 8), False, (-128, 3), contract="single"),
     ],
     "product of heads in lanes": [
         *(row(make, *shape, on=PLUS) for make in (scores, means) for shape in (
@@ -268,6 +279,8 @@ OPERATORS = {
         *(row(softmax, shape, scale, on=PLUS) for shape, scale in (
             ((1, 16, 1, 16), 1e-6), ((2, 20, 1, 20), 0.02), ((1, 3, 4, 9), 0.1), ((4, 128, 1, 128), 1.5),
             ((1, 300, 1, 33), 0.1), ((1, 992, 1, 17), 0.03), ((3, 384, 1, 64), 0.03), ((1, 7, 20, 43), 0.03))),
+        *(row(softmax, (1, 20, 1, 16), 0.1, steps=steps, point=point, on=PLUS) for steps, point in (
+            (255, -128), (200.5, 3), (700, 127))),
         row(softmax, (2, 10, 1, 9), 0.2, on=SOFTMAX), *rows(softmax, (1, 16, 1, 16), (1, 40, 3, 5), on=FEW),
         *rows(integer_softmax, (1, 16, 1, 17), (1, 16, 1, 1), (1, 5, 1, 65), (1, 16, 1, 257), (1, 16, 16, 16),
               (1, 40, 3, 33), (2, 16, 5, 7), on=PLUS),
@@ -468,6 +481,8 @@ REFUSALS = [  # reason, operator, configuration; for one of several kernels the 
     # layers
     ("padding (16, 0, 0, 0): at most 15", conv(16, (6, 6), 16, pads=(16, 0, 0, 0)), CFG),
     ("its image has several places for the kernel", conv(3, (9, 8), 10, (9, 8), pads=SAME), CFG, whole_image),
+    ("its operands are not rows and a constant int8 matrix", replace(sums_of_rows(2, 3, 4), inputs=(
+        tensor("x", (2, 3)), g.Tensor("w", (3, 4), "int8"))), CFG),
     ("it needs the extension rescale", dense16(), without(CFG, "rescale")),
     ("weights -254..254: not within int8", replace(wide(), weight=wide().weight.clip(-254, 254)), CFG),
     ("2x2 pixels of the output, and twice the weights (17, 17) of one block, do not fit pynq_z1",

@@ -41,9 +41,10 @@ def test_times_follow_the_fields():
     assert np.isclose(model.moved_seconds(90), 100e-6)
 
 
-def test_its_pass_is_named_and_explained_in_a_line():
-    line = "Element-wise operators in a row become one table, where the host runs them."
-    assert HostCpu().passes() == [("tabled", line)]
+def test_its_passes_are_named_and_explained_in_a_line():
+    table = "Element-wise operators in a row become one table, where the host runs them."
+    sums = "Integer sums that are scaled, added to a bias and clamped in float32 are one operator."
+    assert HostCpu().passes() == [("tabled", table), ("scaled_sums", sums)]
 
 
 def test_the_module_runs_kernels_and_needs_no_transfer():

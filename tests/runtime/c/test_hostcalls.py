@@ -230,15 +230,15 @@ def test_a_step_is_statements_data_scratch_and_sources():
     assert found.scratch == 16 and found.sources == ("tw_fixed.c", "tw_moves.c", "tw_rows.c", "tw_walk.c")
     first, second = map(str, found.statements)
     (walk,) = (name for name in found.data if name.startswith("walk_"))
-    (table,) = (name for name in found.data if name.startswith("exponentials_"))
+    tables = [next(name for name in found.data if name.startswith(kind)) for kind in ("numerators_", "summands_")]
     assert first == f"tw_move(t0, 0, (void *)(scratch + 0), 0, 10, {walk});"
-    assert second == f"tw_softmax((void *)(scratch + 0), t1, 1, 10, 1, {table}, 16);"
-    assert found.data[walk].tolist() == [0] and found.data[table].dtype == np.int32
+    assert second == f"tw_softmax((void *)(scratch + 0), t1, 1, 10, 1, {', '.join(tables)}, 16, 16, -32768);"
+    assert found.data[walk].tolist() == [0] and {found.data[name].dtype for name in tables} == {np.dtype(np.int32)}
 
 
 def test_a_checked_statement_leaves_the_function():
     (statement,) = translated("quantize", [(4,), (4,)], ["float32", "int8"], scale=0.1, zero_point=-3).statements
-    assert str(statement) == "if (!tw_quantize(t0, t1, 4, 0x1.99999a0000000p-4f, -3, 0)) return TW_BAD_INPUT;"
+    assert str(statement) == "if (!tw_quantize(t0, t1, TW_INT8, 4, 0x1.99999a0000000p-4f, -3, 0)) return TW_BAD_INPUT;"
 
 
 def test_a_cache_is_written_in_place_where_it_has_one_place():

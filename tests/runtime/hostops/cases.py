@@ -29,6 +29,7 @@ DENSE = {"weight": np.ones((5, 6), np.int8), "bias": np.zeros(5, np.int32), "x_z
 PER_CHANNEL = {"multiplier": np.full(6, 1 << 30), "exponent": np.zeros(6, np.int64), "zero_point": 0}
 ADD = {"zero_points": [1, 2, 3], "multipliers": [1 << 30] * 3, "exponents": [0, 1, -20], "sign": -1, "shift": 20}
 FIVE = np.full(5, 7, np.int32)
+LIMITS_16, FULL_16, HALVES = {"low": -9999, "high": 32767}, np.full(6, 1 << 30), np.full(6, 0.5, np.float32)
 FILTER = {"weight": np.ones((4, 3), np.int16), "bias": FIVE[:2], "zero_point": 5}
 LSTM = {"weight": np.ones((12, 3), np.int8), "zero_point": 5, "cell_bits": 4, "clip": 9}
 LSTM |= dict.fromkeys(("bias", "gate_multiplier", "gate_exponent"), np.full(12, 7, np.int32))
@@ -41,10 +42,19 @@ FLOAT_BACK = BACK | {"weight": np.ones((6, 2, 3, 2), np.float32), "bias": np.zer
 FLOAT_BACK |= {"dilations": [1, 2], "groups": 2}
 for attrs in (FLOAT_CONV, FLOAT_BACK):
     attrs["ordered"] = bool(attrs.pop("x_zero_point"))
+HYBRID_DENSE = {"weight": np.ones((5, 6), np.int8), "weight_scale": np.full(5, 0.5, np.float32)}
+HYBRID_DENSE |= {"bias": np.zeros(5, np.float32), "asymmetric": True}
+HYBRID_CONV = {key: value for key, value in CONV.items() if key != "x_zero_point"} | {"bias": np.zeros(4, np.float32)}
+HYBRID_CONV |= {"weight_scale": np.full(4, 0.5, np.float32)}
 FLOAT_LSTM = {"weight": np.ones((20, 4), np.float32), "recurrence": np.ones((20, 5), np.float32)}
 FLOAT_LSTM |= {"bias": np.ones(20, np.float32), "reverse": True}
+TAPS = {"row_neighbours": np.array([[0, 1], [6, 6], [3, 5]], np.int32), "column_neighbours": np.array([[8, 0]], "i4")}
+TAPS |= {"row_weights": np.array([[0.3, 0.7], [0.5, 0.5], [1, 0]], np.float32), "column_weights": np.ones((1, 2), "f4")}
 SHIFTED = {"zero_point": -128, "dtype": "int8"}
 PARABOLA = {"quadratic": 1, "linear": 2, "constant": 3, "period": 4, "levels": 256}
+JOINED = {"scale": 0.5, "weight_scale": np.ones(6, np.float32), "bias": np.ones(6, np.float32)}
+JOINED |= {"sums": np.arange(6, dtype=np.int32), "zero_point": -300}
+SUMS = {"sums": np.arange(6, dtype=np.int32), "axis": 1}
 # a step of each operator: (shapes of the inputs, their dtype, or one for each), attributes; .tw files hold the names
 EXAMPLES = {
     "quantize": ([IMAGE], "float32", {"scale": 0.5, "zero_point": 3, "ties_away": True}),
@@ -53,6 +63,15 @@ EXAMPLES = {
     "recode": ([IMAGE], "uint8", {}),
     "chain": ([IMAGE], "uint8", {"stages": [["recode", {}], ["reshape", {"shape": [12, 63]}]]}),
     "pad": ([(2, 3)], "int8", {"pads": [[1, 0], [2, 3]], "value": -5}),
+    "pad_by": ([(2, 3), (1,)], "int8 uint8", {"pads": [[1, 0], [2, 3]]}),
+    "value_range": ([IMAGE], "float32", {}),
+    "range_scale": ([(2,)], "float32", {}),
+    "range_zero_point": ([(2,), (1,)], "float32", {}),
+    "quantize_by": ([IMAGE, (1,), (1,)], "float32 float32 uint8", {}),
+    "split_bytes": ([IMAGE], "int16", {}),
+    "scale_bytes": ([IMAGE], "int32", JOINED),
+    "subtract_zero_point": ([IMAGE, (1,)], "int32 uint8", SUMS),
+    "scale_sums": ([IMAGE, (1,), (1, 6, 1, 1), (1,)], "int32 uint8 float32 float32", SUMS | {"relu": True}),
     "reshape": ([IMAGE], "float32", {"shape": [12, 63]}),
     "transpose": ([IMAGE], "int8", {"axes": [0, 2, 3, 1]}),
     "concatenate": ([(2, 3), (2, 5), (2, 1)], "int8", {"axis": 1}),
@@ -93,6 +112,9 @@ EXAMPLES = {
     "lstm": ([(2, 4, 12), (2, 3), (2, 3)], "int16 int8 int16", LSTM | R),
     "take": ([IMAGE], "float32", {"indices": [[1], [], [6, 0, 0], [8, 8]]}),
     "resize_bilinear": ([IMAGE], "int8", {"size": [4, 18], "align_corners": False, "half_pixel_centers": True}),
+    "requantise_int16": ([IMAGE], "int64", LIMITS_16 | {"multiplier": FULL_16, "exponent": np.full(6, -9)}),
+    "requantise_real": ([IMAGE], "int64", LIMITS_16 | {"weight_scale": HALVES, "x_scale": 0.5, "output_scale": 4.0}),
+    "softmax_int16": ([(2, 9)], "int16", {"axis": 1, "multiplier": 1 << 30, "exponent": 1}),
     "maximum": ([IMAGE, (6, 1, 1)], "int8", {}),
     "minimum": ([(6, 1), (1, 4)], "int8", {}),
     "lookup_pair": ([IMAGE, (6, 1, 1)], "uint8 int8", {"table": np.zeros((256, 256), np.int8)}),
@@ -120,6 +142,9 @@ EXAMPLES = {
         {"function": "equal", "zero_points": [1, 2], "multipliers": [1 << 30] * 2, "exponents": [0, -9]},
     ),
     "select": ([(6, 1, 1), IMAGE, (6, 1, 1)], "bool int32 int32", {}),
+    "hybrid_dense": ([(2, 6)], "float32", HYBRID_DENSE),
+    "hybrid_conv2d": ([IMAGE], "float32", HYBRID_CONV),
+    "rfft": ([(3, 9)], "float32", {"length": 12}),
     "cast": ([IMAGE], "uint8", {"dtype": "float32"}),
     "gather": ([(200, 3), (2, 4)], "int32", {"axis": 0}),
     "gather_nd": ([(200, 150, 3), (4, 2)], "int64", {}),
@@ -147,6 +172,7 @@ EXAMPLES = {
     "float_conv2d": ([IMAGE], "float32", FLOAT_CONV),
     "float_conv_transpose2d": ([IMAGE], "float32", FLOAT_BACK),
     "float_max_pool": ([IMAGE], "float32", POOL | {"pads": [1, 0, 1, 1]}),
+    "float_resize": ([IMAGE], "float32", TAPS),
     "float_average_pool": ([IMAGE], "float32", POOL | {"pads": [1, 0, 1, 1], "padding_counts": True}),
 }
 
@@ -196,10 +222,26 @@ def pair(a, k):
     return a["multipliers"][k], a["exponents"][k]
 
 
-def quantised(x, scale, zero_point, ties_away=False):
+def half_away(real):
+    return np.copysign(np.floor(np.abs(real) + 0.5), real)
+
+
+def quantised(x, scale, zero_point, ties_away=False, dtype="int8"):
     real = (x.astype(np.float32) / np.float32(scale)).astype(float)
-    whole = np.copysign(np.floor(np.abs(real) + 0.5), real) if ties_away else np.rint(real)
-    return clamped(whole + zero_point)
+    return clamped((half_away if ties_away else np.rint)(real) + zero_point, *limits_of(dtype))
+
+
+def column(values, x):
+    return values.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+def requantised_short(x, multiplier, exponent, low, high):
+    reduced, right = np.minimum((multiplier + 2**15) // 2**16, 2**15 - 1), 15 - column(exponent, x)
+    return clamped((x * column(reduced, x) + 2 ** (right - 1)) // 2**right, low, high)
+
+
+def requantised_real(x, x_scale, weight_scale, output_scale, low, high):
+    return clamped(half_away(x * (x_scale * column(weight_scale, x) / output_scale)), low, high)
 
 
 def cast(x, dtype):
@@ -208,6 +250,12 @@ def cast(x, dtype):
     values = [int(v) if abs(v) < 2**63 else -(2**63) for v in x.tolist()]
     bits = 8 * np.dtype(dtype).itemsize
     return [v % 2**bits - (2**bits if dtype != "uint8" and v % 2**bits >= 2 ** (bits - 1) else 0) for v in values]
+
+
+def fourier(x, length):
+    x = np.concatenate([x, np.zeros((*x.shape[:-1], length))], -1)[..., :length]
+    angle = 2 * np.pi * np.outer(np.arange(length), np.arange(length // 2 + 1)) / length
+    return Near(np.stack([x @ np.cos(angle), -x @ np.sin(angle)], -1), 1e-5)
 
 
 def aligned(x, y, zero_points, shift, a):
@@ -263,6 +311,7 @@ PAIRS |= {"floor_div": floored, "pow": power, "Add": operator.add, "Sub": operat
 PAIRS |= {"floor_mod": lambda x, y: np.where(y == 0, 0, x - np.where(y == 0, 1, y) * floored(x, y))}
 PAIRS |= dict.fromkeys(("maximum", "Max"), lambda x, y: np.where((x >= y) | (x != x), x, y))
 PAIRS |= dict.fromkeys(("minimum", "Min"), lambda x, y: np.where((x <= y) | (x != x), x, y))
+PAIRS["hypot"] = lambda x, y: np.sqrt(x * x + y * y)
 PAIRS |= {"squared_difference": lambda x, y: (x - y) ** 2, "Div": lambda x, y: x / y, "Pow": power}
 PAIRS |= {"prelu": lambda x, y: np.where(x >= 0, x, x * y), "leaky_relu": lambda x, y: np.where(x > 0, x, x * y)}
 PAIRS["PRelu"] = lambda x, y: np.where(x < 0, x * y, x)
@@ -347,10 +396,17 @@ def gathered(x, where):
     return np.array([x[tuple(place)] for place in places]).reshape(*where.shape[:-1], *x.shape[where.shape[-1] :])
 
 
-def softmax(x, axis, multiplier, exponent, bits=8):
+def softmax(x, axis, multiplier, exponent, bits=8, steps=0, zero_point=-128):
     d = (x - x.max(axis, keepdims=True)) * (multiplier * 2.0 ** (exponent - 31) / 2**26)
     e = np.exp(d)
-    return Near(2.0**bits * e / e.sum(axis, keepdims=True) - 2 ** (bits - 1), 0.6 if bits == 8 else 3)
+    zero = zero_point if steps else -(2 ** (bits - 1))
+    return Near((steps or 2.0**bits) * e / e.sum(axis, keepdims=True) + zero, 0.6 if bits == 8 else 3)
+
+
+def softmax_16(x, axis, multiplier, exponent):
+    d = (x - x.max(axis, keepdims=True)) * (multiplier * 2.0 ** (exponent - 31) * 10 / 65535)
+    e = np.exp(d)
+    return Near(2.0**15 * e / e.sum(axis, keepdims=True), 8)
 
 
 def log_softmax(x, axis, scale=1.0, output_scale=0.0, zero_point=0, logarithm=True):
@@ -584,6 +640,24 @@ def rotated(x, position, cosine, sine):
     return found
 
 
+def joined_bytes(acc, scale, zero_point, weight_scale, bias, sums):
+    high, low = np.split(np.moveaxis(acc, 1, -1), 2)
+    found = (256 * high + low + (128 - zero_point) * sums) * (float(np.float32(scale)) * weight_scale) + bias
+    return np.moveaxis(found.astype(np.float32), -1, 1)
+
+
+def without_zero_point(acc, zero, sums, axis):
+    return wrapped(acc - np.moveaxis(np.broadcast_to((zero - 128) * sums, np.moveaxis(acc, axis, -1).shape), -1, axis))
+
+
+def scaled_sums(acc, zero, scale, bias=None, *, sums, axis, relu=False):
+    sizes = [n if k == axis else 1 for k, n in enumerate(acc.shape)]
+    scale, bias = (x if x is None or x.size == 1 else x.reshape(sizes) for x in (scale, bias))
+    found = (without_zero_point(acc, zero, sums, axis).astype(np.float32) * scale).astype(np.float32)
+    found = found if bias is None else (found + bias).astype(np.float32)
+    return np.where(found < 0, 0, found) if relu else found
+
+
 def with_rows(cache, rows, position):
     found = cache.copy()
     for k, row in enumerate(rows):
@@ -646,6 +720,18 @@ def integer_norm(x, weight, *biases, shift, low=-128, high=127, x_zero_point=0):
 
 
 # the result of each operator for arrays of int64, bool or float64, written out; test_table.py compares every step
+def hybrid_dense(x, weight, weight_scale, bias, asymmetric=False):
+    """In real numbers; an input is wrong by at most a step, of which there are at least 254."""
+    real = weight * weight_scale[:, None]
+    return Near(x @ real.T + bias, 2 * np.abs(x).max() / 254 * np.abs(real).sum(1).max())
+
+
+def hybrid_convolved(x, weight, weight_scale, bias, **geometry):
+    real = weight * weight_scale[:, None, None, None]
+    error = 2 * np.abs(x).max() / 254 * np.abs(real).reshape(len(real), -1).sum(1).max()
+    return Near(convolved(x, real, bias, **geometry).values, error)
+
+
 MEANINGS = {
     "quantize": quantised,
     "expect_numbers": lambda x: x,
@@ -665,6 +751,9 @@ MEANINGS = {
     "unpack_softmax": lambda x, n, c, shape, **a: softmax(unpacked(x, n, c, shape), **a),
     "accumulators": from_bytes,
     "softmax": softmax,
+    "requantise_int16": requantised_short,
+    "requantise_real": requantised_real,
+    "softmax_int16": softmax_16,
     "conv2d_accumulators": convolved,
     "conv_transpose2d_accumulators": spread,
     "dense_accumulators": dense,
@@ -674,9 +763,9 @@ MEANINGS = {
     "multiply": lambda x, y, zero_points, **a: stored(
         (x - zero_points[0]) * (y - zero_points[1]), zero_point=zero_points[2], **a
     ),
-    "lookup": lambda x, table: table[x + 128],
+    "lookup": lambda x, table: table[x + len(table) // 2],
     "max_pool": lambda x, *, low=-128, high=127, **a: clamped(
-        over_windows(x, lambda v: v.max(initial=-128), **a), low, high
+        over_windows(x, lambda v: v.max(initial=low), **a), low, high
     ),
     "average_pool": lambda x, kernel, strides, x_zero_point, **a: stored(
         over_windows(x - x_zero_point, np.sum, kernel, strides), **a
@@ -710,12 +799,24 @@ MEANINGS = {
     "compare": lambda x, y, function: COMPARED[function](x, y),
     "compare_int8": lambda x, y, function, zero_points, **a: COMPARED[function](*aligned(x, y, zero_points, 8, a)),
     "select": lambda condition, x, y: condition * x + ~condition * y,
+    "hybrid_dense": hybrid_dense,
+    "hybrid_conv2d": hybrid_convolved,
+    "rfft": fourier,
     "cast": cast,
     "gather": lambda x, where, axis: x[(slice(None),) * axis + (where,)],
     "gather_nd": gathered,
     "batch_matmul": multiplied,
     "integer_matmul": lambda x, y: wrapped(x @ y),
     "requant_shift": shifted,
+    "pad_by": lambda x, value, pads: MEANINGS["pad"](x, pads, value.item() - 128),
+    "value_range": lambda x: [min(0, x.min()), max(0, x.max())],
+    "range_scale": lambda ends: np.float32(ends[1] - ends[0]) / np.float32(255) if ends.any() else [1],
+    "range_zero_point": lambda ends, scale: np.rint(clamped(-(ends[:1] / scale).astype(np.float32), 0, 255)),
+    "quantize_by": lambda x, scale, zero: clamped(np.rint((x / scale).astype(np.float32)) + zero, 0, 255) - 128,
+    "split_bytes": lambda x: np.concatenate([x // 256, x % 256 - 128]),
+    "scale_bytes": joined_bytes,
+    "subtract_zero_point": without_zero_point,
+    "scale_sums": scaled_sums,
     "integer_softmax": halved_parabola,
     "integer_norm": integer_norm,
     "rms_norm": rms_norm,
@@ -736,7 +837,11 @@ MEANINGS = {
     "float_conv2d": convolved,
     "float_conv_transpose2d": spread,
     "float_max_pool": lambda x, **a: over_windows(x, np.max, **a),
-    "float_average_pool": lambda x, kernel, padding_counts=False, **a: Near(
+    "float_resize": lambda x, row_neighbours, column_neighbours, row_weights, column_weights: Near(
+        np.einsum("nchawb,ha,wb->nchw", x[:, :, row_neighbours][..., column_neighbours], row_weights, column_weights),
+        1e-5,
+    ),
+    "float_average_pool": lambda x, kernel, padding_counts=False, by_columns=False, **a: Near(
         over_windows(x, lambda v: v.sum() / (math.prod(kernel) if padding_counts else v.size), kernel, **a), 1e-5
     ),
 }

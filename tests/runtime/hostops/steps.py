@@ -67,6 +67,7 @@ def of_values():
         yield "quantize", [x], {"scale": unit, "zero_point": zero, "ties_away": away}
         with np.errstate(over="ignore"):
             yield "quantize", [x * np.float32(unit)], {"scale": unit, "zero_point": zero, "ties_away": away}
+            yield "quantize", [x * np.float32(unit)], {"scale": unit, "zero_point": 99 * zero, "dtype": "int16"}
         for values in (EVERY, some(500, "int16")):
             yield "dequantize", [values], {"scale": unit, "zero_point": zero}
     yield "expect_numbers", [np.zeros((1, 16), np.int8)], {}
@@ -103,7 +104,8 @@ def of_pairs():
         one = {key[:-1]: value[0] for key, value in scales(1).items()}
         shift = integer(0, 22)
         yield "add", PAIRS, {**three, **scales(3), "sign": int(RNG.choice([-1, 1])), "shift": shift, **clamp}
-        yield "multiply", PAIRS, {**three, **one, **clamp}
+        for contract in ("double", "single"):
+            yield "multiply", PAIRS, {**three, **one, **clamp, "contract": contract}
         yield "divide", PAIRS, {**three, **one, **clamp}
         yield "prelu", PAIRS, {**three, **scales(2)}
         yield "squared_difference", PAIRS, {**three, **scales(3), "shift": shift % 8}
@@ -161,7 +163,9 @@ def of_numbers():
         yield "reduce_max", [some((3, 4, 5, 2))], facts
         yield "reduce_min", [some((3, 4, 5, 2))], facts
         for pair in SCALES[1:]:
-            yield "mean", [some((3, 4, 5, 2))], {"x_zero_point": -7, "zero_point": 5, **facts, **scale(pair)}
+            x, points = some((3, 4, 5, 2)), {"x_zero_point": -7, "zero_point": 5}
+            for contract in ("double", "single"):
+                yield "mean", [x], {**points, **facts, **scale(pair), "contract": contract}
         for function in ("ReduceMax", "ReduceMin"):
             yield "float_reduce", [RNG.choice(SPECIAL, (3, 4, 5, 2)).astype("f4")], {"function": function, **facts}
     weights = {"weight": some((5, 40), "float32"), "bias": some(5, "float32")}
@@ -188,6 +192,8 @@ def of_rows():
     for (shape, axis), pair, bits in product(sizes, ((1 << 30, 20), (1 << 30, 31), ((1 << 31) - 1, 0)), (8, 16)):
         for x in (some(shape), np.full(shape, -128, np.int8)):
             yield "softmax", [x], {"axis": axis, "bits": bits, **scale(pair)}
+            if bits == 8:
+                yield "softmax", [x], {"axis": axis, "steps": 255.0, "zero_point": -100, **scale(pair)}
         facts = {"n": 3, "c": 9, "shape": [3, 9], "axis": 1, "bits": bits, **scale(pair)}
         yield "unpack_softmax", [some((2, 3, 2, 4))], facts
     yield "softmax", [np.zeros(8191, np.int8)], {"axis": 0, "multiplier": 1 << 30, "exponent": 20}
@@ -270,7 +276,8 @@ def of_windows():
             yield "average_pool", [x], {**facts, **clamp, **points, **scale(pair)}
         real = some(shape, "float32")
         for counts in (False, True):
-            yield "float_average_pool", [real], {**facts, "pads": pads, "padding_counts": counts}
+            orders = {"padding_counts": counts, "by_columns": not counts}
+            yield "float_average_pool", [real], {**facts, "pads": pads, **orders}
         for values in (real, np.where(RNG.random(shape) < 0.2, np.float32(np.nan), real)):
             yield "float_max_pool", [values], {**facts, "pads": pads}
     for value in (-128, 127):
@@ -356,8 +363,8 @@ def of_transformers():
     """Products of matrices, norms, rotations, caches and attention, of networks' and of Deeploy's."""
     matrices = ((4, 6), (6, 5)), ((2, 1, 4, 3), (5, 3, 2)), ((3, 2, 1, 1), (1, 1)), ((2, 3, 4), (2, 4, 2))
     for x, y in matrices:
-        for pair in ((1 << 30, -7), (16908288, 0)):
-            facts = {"zero_points": [3, -5, 7], **scale(pair)}
+        for pair, contract in (((1 << 30, -7), "single"), ((16908288, 0), "double")):
+            facts = {"zero_points": [3, -5, 7], "contract": contract, **scale(pair)}
             yield "batch_matmul", [some(x), some(y)], facts
             yield "batch_matmul", [some(x), some((*y[:-2], y[-1], y[-2]))], facts | {"transposed": True}
             yield "batch_matmul", [some((3, 6, 1, 4)), some((3, 5, 1, 6))], facts | {"images": True}
@@ -415,19 +422,101 @@ def of_transformers():
             yield "integer_norm", [x, weight, bias], {"shift": 0}
 
 
+def of_dynamic_scales():
+    """Ranges, scales and zero points of one run, and sums of products with them."""
+    for low, high in ((0, 0), (-1, 3), (2, 5), (-7, -3), (-1e38, 1e38), (-1e-40, 1e-37), (0, 1e9), (-0.3, 0.55)):
+        ends = np.array([min(low, 0), max(high, 0)], np.float32)
+        x = np.linspace(low, high, 511).astype(np.float32).reshape(7, 73)
+        yield "value_range", [x], {}
+        yield "range_scale", [ends], {}
+        (scale,) = HOST_OPS["range_scale"]([ends], {})
+        yield "range_zero_point", [ends, scale], {}
+        (zero,) = HOST_OPS["range_zero_point"]([ends, scale], {})
+        yield "quantize_by", [x, scale, zero], {}
+        yield "quantize_by", [scale * (np.arange(-40, 580, dtype=np.float32) / 2), scale, zero], {}
+        yield "pad_by", [some((1, 2, 3, 4)), zero], {"pads": [[0, 0], [0, 0], [2, 1], [0, 3]]}
+        for (shape, axis), relu in product((((2, 6, 5, 3), 1), ((4, 6), 1), ((2, 3, 6), 2), ((6,), 0)), (False, True)):
+            acc, facts = some(shape, "int32"), {"sums": some(6, "int32", 1 << 20), "axis": axis}
+            yield "subtract_zero_point", [acc, zero], facts
+            one, each = np.array([1e-3], np.float32), some(6, "float32").reshape(6, *[1] * (len(shape) - axis - 1))
+            for factors in ([one], [each], [one, each], [each, one]):
+                yield "scale_sums", [acc, zero, *factors], facts | {"relu": relu}
+
+
+def of_wide_values():
+    """int16 values in two bytes."""
+    yield "split_bytes", [np.arange(-(1 << 15), 1 << 15).astype(np.int16).reshape(4, -1)], {}
+    for shape in ((2, 6, 3, 5), (4, 6), (2, 6, 7)):
+        facts = {key: some(6, "float32") for key in ("weight_scale", "bias")} | {"sums": some(6, "int32")}
+        yield "scale_bytes", [some(shape, "int32")], facts | {"scale": 0.003, "zero_point": -(1 << 15)}
+
+
 def cases():
     """(inputs, attributes) of steps, by operator, of those that have a C call; the first are the examples."""
     found: dict[str, list] = {
         name: [(example(name), attrs)] for name, (_, _, attrs) in EXAMPLES.items() if HOST_OPS[name].c
     }
-    for group in (of_values, of_pairs, of_numbers, of_rows, of_moves, of_windows, of_layers, of_transformers):
+    for group in (
+        of_values,
+        of_pairs,
+        of_numbers,
+        of_rows,
+        of_moves,
+        of_windows,
+        of_layers,
+        of_transformers,
+        of_dynamic_scales,
+    ):
         for name, arrays, attrs in group():
             found[name].append((arrays, attrs))
     return found
 
 
+def of_16_bits():
+    """Steps on int16 values, which C does not compute."""
+    limits = {"low": -9999, "high": 32000}
+    pairs = [some((3, 4), "int16"), some((4,), "int16")]
+    for name in ("maximum", "minimum"):
+        yield name, pairs, {}
+    facts = {"zero_points": [0] * 3, "multipliers": [1 << 30, 1518500250, 1095936512], "exponents": [0, -1, -13]}
+    yield "add", pairs, facts | {"sign": -1, "shift": 15} | limits
+    yield "multiply", pairs, {"zero_points": [0] * 3} | scale((1095936512, -13)) | limits
+    yield "lookup", [some((3, 4), "int16")], {"table": some(1 << 16, "int16")}
+    facts = {"scale": 0.01, "zero_point": -300, "ties_away": True, "dtype": "int16"}
+    yield "quantize", [some((3, 40), "float32") * 99], facts
+    pool = {"kernel": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]} | limits
+    for name in ("max_pool", "exact_average_pool"):
+        yield name, [some((2, 3, 6, 7), "int16")], pool
+    yield "resize_bilinear", [some((1, 2, 5, 6), "int16", 99)], {"size": [7, 9]}
+    reduced = {"axes": [1], "shape": [3, 5]}
+    yield "mean", [some((3, 4, 5), "int16", 99)], reduced | {"x_zero_point": 0, "zero_point": 0} | scale((1 << 30, -1))
+    for name in ("reduce_max", "reduce_min"):
+        yield name, [some((3, 4, 5), "int16")], reduced
+    image, bias = some((1, 4, 5, 6), "int16"), some(6, "int64", 1 << 30)
+    layer = {"weight": some((6, 4, 3, 2)), "bias": bias, "x_zero_point": 0, "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    yield "conv2d_accumulators", [image], layer | {"dilations": [1, 2], "groups": 1}
+    yield "conv_transpose2d_accumulators", [image], layer
+    yield "dense_accumulators", [some((3, 9), "int16")], {"weight": some((6, 9)), "bias": bias, "x_zero_point": 0}
+    for second in ("int16", "int8"):
+        halved = {"zero_points": [0] * 3} | scale((1 << 30, 0))
+        yield "batch_matmul", [some((2, 3, 4), "int16", 5), some((4, 6), second, 5)], halved
+    wide = [some((2, 3, 4), "int64", 1 << 40), numbers("int32").astype(np.int64)[:, None]]
+    for x in wide:
+        channels = x.shape[1]
+        facts = {"multiplier": np.full(channels, 1518500250), "exponent": np.full(channels, -14)}
+        yield "requantise_int16", [x], facts | limits
+        yield (
+            "requantise_real",
+            [x],
+            {"weight_scale": np.full(channels, 0.5, "f4"), "x_scale": 3e-9} | limits | {"output_scale": 2e-4},
+        )
+    for axis, exponent in product((0, 1), (-2, 1)):
+        yield "softmax_int16", [some((9, 40), "int16")], {"axis": axis, **scale((1518500250, exponent))}
+
+
 def without_c():
     """Steps that NumPy alone computes: functions of C's library, sums in the order of a library, several tokens."""
+    yield from of_16_bits()
     for function in "cos elu gelu gelu_tanh log sin tanh".split():
         yield "number_function", [numbers("float32")], {"function": function}
     for function in "Cos Elu Erf Exp Gelu GeluTanh Log Mish Selu Sigmoid Sin Softplus Tanh".split():
@@ -435,6 +524,15 @@ def without_c():
         yield "float_function", [numbers("float32")], {"function": function, "alpha": alpha, "beta": beta}
     x, y = numbers("float32")[:, None], numbers("float32")
     yield "number_binary", [x, y], {"function": "pow"}
+    yield "number_binary", [some((3, 4), "float32"), some((4,), "float32")], {"function": "hypot"}
+    scales, reals = np.linspace(0.01, 0.03, 6).astype("f4"), some(6, "float32")
+    constants = {"weight_scale": scales, "bias": reals}
+    for asymmetric, rows in product((False, True), (some((3, 9), "float32"), np.zeros((2, 9), "f4"))):
+        yield "hybrid_dense", [rows], constants | {"weight": some((6, 9)), "asymmetric": asymmetric}
+    layer = {"strides": [2, 1], "pads": [1, 0, 1, 1], "dilations": [1, 2], "groups": 2}
+    yield "hybrid_conv2d", [some((2, 4, 5, 6), "float32")], constants | layer | {"weight": some((6, 2, 3, 2))}
+    for length in (1, 7, 16):
+        yield "rfft", [some((2, 3, 9), "float32")], {"length": length}
     yield "float_binary", [x, y], {"function": "Pow"}
     for (axes, shape), kind in product((([0, 2], [4, 1]), ([1], [3, 5])), "L1 L2 Mean Prod Sum SumSquare".split()):
         yield "float_reduce", [some((3, 4, 5), "float32")], {"function": f"Reduce{kind}", "axes": axes, "shape": shape}
@@ -469,6 +567,9 @@ QUERY, WHERE = np.ones((1, 24), np.int8), r"^index -?\d\.\.-?\d is outside a dim
 # (operator, inputs that are not allowed, attributes, text of NumPy's error); C says that they are not
 REFUSED = [
     ("quantize", [np.array([1, np.nan], np.float32)], {"scale": 1.0, "zero_point": 0}, NAN),
+    ("value_range", [np.array([[1, np.nan]], np.float32)], {}, "the input holds infinity or NaN"),
+    ("value_range", [np.array([[-np.inf, 1]], np.float32)], {}, "the input holds infinity or NaN"),
+    ("range_scale", [np.array([0, 1e-44], np.float32)], {}, "end at 0 and .*; a 255th of that is 0 in float32"),
     ("expect_numbers", [np.eye(16, dtype=np.int8)[3]], {}, NAN),
     ("gather_nd", [np.ones((4, 5), np.int8), np.array([[0, 0], [4, 0]])], {}, WHERE),
 ]

@@ -65,7 +65,7 @@ def test_inputs_of_another_number_dtype_or_rank(name):
         declared(name, {0: Operand(inputs[0].shape, "complex64")})
     if op.ranks:
         with pytest.raises(ProgramError, match=r"^input 0 has shape \(2, .*: must have \d( or \d)* dimensions"):
-            declared(name, {0: (2,) * 7})
+            declared(name, {0: (2,) * 8})
 
 
 STRANGE = [None, True, 1.5, "1", [], [[]], {}, float("nan"), -(1 << 62), 1 << 62, 1 << 4000, [1 << 62] * 2, [-1] * 4]
@@ -155,6 +155,8 @@ ATTRIBUTES = [
     ("float_lstm", {"bias": np.ones(5, np.float32)}, "do not fit 4"),
     ("float_max_pool", {"kernel": [20, 2]}, "do not fit an image"),
     ("float_average_pool", {"padding_counts": False, "pads": [3, 0, 0, 0]}, "hold padding alone"),
+    ("float_resize", {"row_weights": np.ones((2, 2), np.float32)}, r"row_weights \(2, 2\): neighbours are \(3, 2\)"),
+    ("float_resize", {"column_neighbours": np.array([[8, 9]], np.int32)}, "has 9: the images have 9 columns"),
     ("rotate", {"sine": np.ones((100, 3), np.int16)}, "differ in shape"),
     ("write_columns", {"tokens": 3}, "tokens = 3: the block has 4 positions"),
     ("attention", {"seen": 113}, "seen = 113: the cache has 112 positions"),
@@ -197,6 +199,19 @@ INPUTS = [
     ("accumulators", {3: (1, 1, 4, 4)}, {"c": 4}, "differ in shape"),
     ("pack", {0: (2, 6)}, {}, r"^layout = NHWC: its input \(2, 6\) must have 4 dimensions"),
     ("unpack_planes", {0: (5, 1, 2, 4, 4)}, {}, "its input has 5 planes of bytes: must have 2 to 4"),
+    ("pad_by", {1: FLOAT(1)}, {}, r"input 1 is float32: must be"),
+    ("pad_by", {1: Operand((2,), "uint8")}, {}, r"must be uint8 of shape \(1,\)"),
+    ("pad_by", {0: Operand((2, 3), "uint8")}, {}, "input 0 is uint8: must be int8"),
+    ("range_scale", {0: FLOAT(3)}, {}, r"the ends have shape \(3,\): must be \(2,\)"),
+    ("range_zero_point", {1: FLOAT(2)}, {}, r"the scale has shape \(2,\): must be one number"),
+    ("quantize_by", {1: FLOAT(2)}, {}, r"the scale or zero point has shape \(2,\)"),
+    ("quantize_by", {2: FLOAT(1)}, {}, "inputs are float32, float32, float32: must be float32, float32, uint8"),
+    ("subtract_zero_point", {0: INT32(2, 5)}, {}, r"sums \(6,\): axis 1 has others"),
+    ("scale_sums", {2: FLOAT(5)}, {}, r"a factor has shape \(5,\): axis 1 has others"),
+    ("scale_bytes", {0: INT32(3, 6)}, {}, r"sums \(3, 6\): must be those of two bytes"),
+    ("scale_bytes", {0: INT32(6)}, {}, r"sums \(6,\): must have at least 2 dimensions"),
+    ("scale_bytes", {0: INT32(2, 5)}, {}, r"weight_scale \(6,\): sums \(2, 5\) need \(5,\)"),
+    ("quantize", {}, {"zero_point": 128}, "128 is not int8"),
     ("lanes", {0: (1, 12)}, {"block": 4, "shape": [1, 4, 1, 2]}, "blocks of 4: its input is"),
     ("lanes", {0: (1, 12)}, {"block": 3, "shape": [1, 4, 1, 3]}, "blocks of 3: its input is"),
     ("number_binary", {1: FLOAT(6, 2)}, {}, "inputs differ in dtype: int32 and float32"),

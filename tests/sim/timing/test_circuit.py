@@ -118,6 +118,29 @@ def test_instructions_wait_as_long_as_in_the_circuit():
         assert got == expected, insns
 
 
+@pytest.mark.parametrize("cfg", [TINY, PYNQ], ids=lambda cfg: cfg.name)
+def test_products_of_results_whose_products_are_on_their_way(cfg):
+    """Short instructions one behind the other that use the same few accumulators, in one bank or two."""
+    circuit, timing, entry = RtlDevice(cfg), TimingDevice(cfg), (cfg.batch, cfg.block_out)
+    for seed in range(20):
+        rng, p = np.random.default_rng(seed), Program(cfg)
+        x, y = p.buffer("x", (8, *entry), 32), p.buffer("y", (8, *entry), kind="output")
+        for bank in range(2):
+            p.load(Mem.ACC, bank * cfg.bank_depth, x, 0, x_size=8)
+        for _ in range(int(rng.integers(3, 30))):
+            op = str(rng.choice(["mul", "mul", "mul", "add", "max"]))
+            count, dst, src = int(rng.integers(1, 7)), int(rng.integers(4)), int(rng.integers(4))
+            loop = [(count, *rng.integers(2, size=2).tolist())]
+            if rng.integers(2):
+                p.alu(op, loop, dst, imm=3)
+            else:
+                p.alu(op, loop, dst, src + cfg.bank_depth * int(rng.integers(2)))
+        p.store(0, y, 0, x_size=8)
+        inputs = {"x": np.zeros((8, *entry), np.int32)}
+        expected, got = (run(p, inputs, device)[1].cycles for device in (circuit, timing))
+        assert expected and got and abs(got / expected - 1) < 0.02, (seed, got, expected)
+
+
 def test_products_of_the_alu_come_between_any_groups_of_an_entry():
     """A requantising STORE from the first bank; sums of growing number in the second, and then products."""
     circuit, entry = RtlDevice(PYNQ), (PYNQ.batch, PYNQ.block_out)

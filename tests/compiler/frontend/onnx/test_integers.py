@@ -240,6 +240,16 @@ def norm(kind, **attrs):
     return make
 
 
+def rotary(*shape, **attrs):
+    def make(m):
+        angles = m.rng.uniform(0, 6, (9, 2))
+        caches = real(m, np.cos(angles)), real(m, np.sin(angles))
+        x, where = m.input("x", list(shape)), m.const(m.rng.integers(0, 9, (1, 5)))
+        return m.node("RotaryEmbedding", x, *caches, where, rotary_embedding_dim=4, **attrs)
+
+    return make
+
+
 def skip(m):
     inputs = m.input("x", [2, 5, 8]), m.input("y", [2, 5, 8]), m.const(m.rng.normal(0, 1, 8).astype(np.float32))
     y, *_, total = m.nodes_of("SkipSimplifiedLayerNormalization", inputs, ["n", "", "", "total"], "skip", **MICROSOFT)
@@ -256,6 +266,8 @@ def skip(m):
         (lambda m: m.node("Swish", m.input("x", [2, 9])), 24),
         (lambda m: m.node("Swish", m.input("x", [2, 9]), alpha=1.3), 24),
         (skip, 17),
+        (rotary(1, 2, 5, 8), 23),
+        (rotary(1, 5, 16, num_heads=2, interleaved=1), 23),
     ],
 )
 def test_operators_of_other_opsets(m, compared, make, opset):
@@ -330,6 +342,15 @@ def test_scalars_are_tensors_of_one_element(m, onnxruntime_outputs, quantised):
     )
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "float32"])
+def test_an_input_may_be_an_output(m, dtype):
+    x = m.input("x", [1, 4], {"float32": "FLOAT"}.get(dtype, dtype.upper()))
+    m.output(x, {"float32": "FLOAT"}.get(dtype, dtype.upper()))
+    given = np.array([[1, 5, 100, 2]], dtype)
+    ((name, values),) = reference.run(import_onnx(m.save()), {"x": given})[0].items()
+    assert name == "x'" and values.dtype == dtype and (values == given).all()
+
+
 REFUSED = {
     "Abs 'it' is not on float32 values": ("INT8", lambda m, x: m.node("Abs", x, name="it")),
     "QuantizeLinear 'it' has one scale per block": (
@@ -339,6 +360,10 @@ REFUSED = {
     "input 'y' is of type int4; only float32": (
         "FLOAT",
         lambda m, x: m.node("Cast", m.input("y", [1, 8], "INT4"), to=1),
+    ),
+    "Dropout 'it' is in training mode, in which its results are random": (
+        "FLOAT",
+        lambda m, x: m.node("Dropout", m.input("y", [1, 8]), "", m.const(np.array(True)), name="it"),
     ),
     "Clip 'it' has bounds that are not constant": (
         "INT8",

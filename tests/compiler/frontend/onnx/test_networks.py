@@ -30,7 +30,7 @@ NAMES = (
 # operators that have no integer form here, beside those that QOperator files leave in float32
 FLOAT = {
     "mobilefacenet": {"FloatBinary"},
-    "segmentation": {"FloatAveragePool", "FloatBinary", "FloatFunction", "FloatMatMul"},
+    "segmentation": {"FloatAveragePool", "FloatBinary", "FloatFunction", "FloatResize"},
     "sound": {"FloatSoftmax"},
     "speech": {"FloatBinary", "FloatFunction", "FloatMatMul"},
     "transformer": {"FloatBinary", "FloatFunction", "FloatReduce"},

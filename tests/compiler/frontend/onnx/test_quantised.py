@@ -1,7 +1,7 @@
 """Quantised operators of ONNX: the graph's values against onnxruntime's, which computes between them in float32.
 
-onnxruntime rounds once what integer kernels round twice: values may differ by one step of the output, and the largest
-share of values that do is stated. Operators that move values, or look them up, are exact.
+Where a share of values is stated, these may differ by one step: sums and layers have ties at the scales of these tests.
+All others are equal.
 """
 
 import numpy as np
@@ -123,7 +123,7 @@ FORMS = {
     **{
         f"product {x} {y}{' relu' * last}": (
             relu(product(x, y)) if last else product(x, y),
-            0.06,
+            0.0,
             0.25,
             [g.BatchMatMul, *RESCALED * last],
         )
@@ -131,7 +131,7 @@ FORMS = {
         for last in (True, False)
     },
     **{
-        f"{kind} {other}": (pair(kind, other), 0.06, 0.1, [getattr(g, kind)])
+        f"{kind} {other}": (pair(kind, other), 0.003 * (kind != "Mul"), 0.1, [getattr(g, kind)])
         for kind in ("Add", "Sub", "Mul")
         for other in ((1, 4, 6, 5), (1, 4, 1, 1), None)
     },
@@ -139,44 +139,48 @@ FORMS = {
     "sigmoid": (one("Sigmoid", 2, 300), 0.0, 0.01, [g.Lookup]),
     "tanh": (one("Tanh", 2, 300), 0.0, 0.01, [g.Lookup]),
     "leaky relu": (one("LeakyRelu", 2, 300, alpha=0.1), 0.0, 0.01, [g.Lookup]),
-    "affine": (affine, 0.1, STEP, [g.QConv2d]),
-    **{f"clip {low} {high}": (clipped(low, high), 0.03, 0.1, None) for low, high in ((0, 6), (0, None), (None, 1))},
+    "affine": (affine, 0.04, STEP, [g.QConv2d]),
+    **{f"clip {low} {high}": (clipped(low, high), 0.0, 0.1, None) for low, high in ((0, 6), (0, None), (None, 1))},
     **{
         f"convolution {groups} {outputs}": (
             conv(outputs, groups, pads=[1, 1, 1, 1], strides=[2, 1]),
-            *(0.03, STEP, [g.QConv2d]),
+            *(0.0, STEP, [g.QConv2d]),
         )
         for groups, outputs in ((4, 4), (2, 6), (4, 8))
     },
     **{
         f"convolution {mode}": (
             conv(3, 1, False, (1, 2, 8, 5), (3, 2), auto_pad=mode, strides=[2, 1]),
-            *(0.03, 0.3, [g.QConv2d]),
+            *(0.0, 0.3, [g.QConv2d]),
         )
         for mode in ("SAME_UPPER", "SAME_LOWER", "VALID")
     },
     **{
-        f"transposed {biased} {len(attrs)}": (transposed(biased, **attrs), 0.03, 0.1, [g.QConvTranspose2d])
+        f"transposed {biased} {len(attrs)}": (transposed(biased, **attrs), 0.0, 0.1, [g.QConvTranspose2d])
         for biased in (True, False)
         for attrs in ({}, CUT)
     },
-    "dense": (dense(), 0.05, STEP, [g.Reshape, g.QDense, g.Reshape]),
-    "dense swapped": (dense(True, (1, 8), per_channel=False), 0.05, STEP, [g.QDense]),
+    "dense": (dense(), 0.0, STEP, [g.Reshape, g.QDense, g.Reshape]),
+    "dense swapped": (dense(True, (1, 8), per_channel=False), 0.0, STEP, [g.QDense]),
     **{
-        f"dense less {zero} {dtype.__name__}": (shifted_weights(dtype, zero), 0.02, 0.5, None)
-        for dtype, zero in ((np.uint8, 120), (np.int8, 5), (np.uint8, 128))
+        f"dense less {zero} {dtype.__name__}": (shifted_weights(dtype, zero), 0.0, 0.5, None)
+        for dtype, zero in ((np.uint8, 120), (np.int8, 5), (np.uint8, 128), (np.uint8, 0))
     },
-    "dense quantised by the file": (quantised_weights, 0.05, 0.05, [g.QDense]),
+    "dense quantised by the file": (quantised_weights, 0.0, 0.05, [g.QDense]),
     **{
-        f"mean {axes} {keep}": (one("ReduceMean", axes=axes, keepdims=keep), 0.2, 0.0231, None)
+        f"mean {axes} {keep}": (one("ReduceMean", axes=axes, keepdims=keep), 0.0, 0.0231, None)
         for axes, keep in (([2, 3], 1), ([2, 3], 0), ([1], 0), ([-1], 1))
     },
-    "average pool": (one("AveragePool", kernel_shape=[2, 3], strides=[2, 1]), 0.05, STEP, [g.AveragePool]),
+    "average pool": (one("AveragePool", kernel_shape=[2, 3], strides=[2, 1]), 0.0, 0.0413, [g.AveragePool]),
+    "average pool with ties": (
+        one("AveragePool", kernel_shape=[2, 3], strides=[2, 1]),
+        *(0.0, STEP, [g.FloatAveragePool]),
+    ),
     "average pool padded": (
         one("AveragePool", kernel_shape=[3, 2], pads=[1, 0, 1, 1], count_include_pad=1),
-        *(0.3, STEP, [g.Pad, g.AveragePool]),
+        *(0.0, 0.0413, [g.Pad, g.AveragePool]),
     ),
-    "residual": (residual, 0.06, 0.1, [g.QConv2d, g.QConv2d, g.Add]),
+    "residual": (residual, 0.03, 0.1, [g.QConv2d, g.QConv2d, g.Add]),
     **{  # rounded once, ties to even: there are some at all ratios but the last
         f"requantised {scale}": (lambda m, scale=scale: image(m, 4, 500, scale=scale), 0.0, STEP, RESCALED)
         for scale in (0.1, 0.2, 0.04, 0.11)
@@ -201,14 +205,21 @@ def test_expressions_become_integer_operators(qdq, compared, name, activations):
         (op,) = (op for op in graph.ops if isinstance(op, g.Binary))
         assert op.low == -7 and (name != "residual" or [t.name for t in op.inputs] == ["side", "main"])
     if name.startswith("dense less"):
-        assert graph.layers[0].weight.shape[1] == (40 if "128" in name else 80)
+        parts = {"128": 1, "0": 3}.get(name.split()[2], 2)  # of 255 three
+        assert graph.layers[0].weight.shape[1] == 40 * parts
 
 
 @pytest.mark.parametrize("axis, scale", [(-1, 1 / 256), (1, 1 / 200)])
 def test_softmax(m, compared, axis, scale):
     m.output(m.quantise(m.node("Softmax", image(m, 3, 8), axis=axis, name="top"), scale, -128))
-    names = ["top"] if scale == 1 / 256 else ["top", "top.rescale"]
-    assert [op.name for op in compared(m, 1.001, 0.2, scale).ops if "top" in op.name] == names
+    assert [op.name for op in compared(m, 0.001, 1.0, scale).ops if "top" in op.name] == ["top"]
+
+
+def test_a_layer_is_computed_once_for_all_its_readers(m, compared):
+    """onnxruntime's quantiser may write a QuantizeLinear for each reader."""
+    y = conv()(m)
+    m.output(m.quantise(m.node("Mul", m.quantise(y, 0.1), m.node("Sigmoid", m.quantise(y, 0.1))), 0.1))
+    assert len(compared(m, 1.001, 0.02, 0.1).layers) == 1
 
 
 def test_standalone_clamps(m, compared):
@@ -380,3 +391,31 @@ def test_what_is_accepted_is_what_wide_integers_give(qdq):
         for contract in ("single", "double"):
             (y,) = (reference.run(graph, x, contract)[0][t.name] for t in graph.outputs)
             assert (np.sign(y) == sign).all()
+
+
+@pytest.mark.parametrize("activations", [np.int8, np.uint8])
+def test_integers_that_are_resized_lose_their_fractions(qdq, compared, activations):
+    m = qdq(activations=activations)
+    parameters = real(m, STEP), m.const(activations(9))
+    q = m.node("QuantizeLinear", m.input("x", [1, 3, 5, 6]), *parameters)
+    resized = m.node("Resize", q, "", real(m, [1, 1, 2, 1.5]), mode="linear")
+    m.output(m.node("DequantizeLinear", resized, *parameters))
+    assert any(isinstance(op, g.FloatResize) for op in compared(m, 0.001, 1.0, STEP).ops)
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+def test_windows_that_begin_behind_the_image_are_left_out(m, compared, kind):
+    attrs = {"kernel_shape": [2, 1], "strides": [2, 2], "ceil_mode": 1}
+    m.output(m.quantise(m.node(kind, image(m, 1, 2, 5, 12), **attrs), 0.0513, 3))
+    compared(m, 0.001, 1.0, 0.0513)
+
+
+def test_products_and_means_round_twice_where_that_is_asked_for(m):
+    product = m.quantise(m.node("Mul", image(m), image(m)), 0.1)
+    m.output(
+        m.quantise(m.node("ReduceMean", m.quantise(m.node("MatMul", product, image(m, 5, 3)), 0.2), axes=[1]), 0.1)
+    )
+    graph = import_onnx(m.save())
+    for contract in ("single", "double"):
+        ops = [op for op in graph.under(contract).ops if isinstance(op, (g.Mul, g.BatchMatMul, g.Mean))]
+        assert {type(op) for op in ops} == {g.Mul, g.BatchMatMul, g.Mean} and {op.contract for op in ops} == {contract}
