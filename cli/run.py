@@ -126,8 +126,6 @@ def command(
         sizes = ", ".join(f"{t.name!r} ({', '.join(map(str, t.shape))})" for t in one.entries[0])
         data.notes.insert(0, f"compiled for inputs of shape {sizes}")
     samples, arrays, stacked = [*data], data.file, not data.single
-    if model.endswith(".onnx"):
-        _check_int8(one, samples[0], inputs)
     expected = _expected(one, arrays, len(samples) if stacked else None, inputs)
     results, runs, seconds = _run(executable, where, together(samples, batch), reset)
     results = apart(results, batch, len(samples))
@@ -223,16 +221,6 @@ def _by_position(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> Mapp
         return arrays
     counted = counted_arrays(arrays, len(names), "output")
     return {**arrays, **{name: arrays[key] for name, key in zip(names, counted)}} if counted else arrays
-
-
-def _check_int8(executable: Executable, sample: Mapping[str, np.ndarray], path: str) -> None:
-    """Raise `InputError` for values beyond int8, the type of an input in Deeploy's dialect where nothing says it."""
-    for t in executable.inputs:
-        low, high = (sample[t.name].min(), sample[t.name].max()) if sample[t.name].dtype.kind in "iu" else (0, 0)
-        if t.dtype == "int8" and not -128 <= low <= high <= 127:
-            needed = "uint8" if 0 <= low and high < 256 else "int32"
-            given = f"{path}: input {t.name!r} is int8, and values are {low}..{high}"
-            raise InputError(f"{given}; for a file of Deeploy's say --input-type {t.name}={needed}")
 
 
 def _collect(executable: Executable, results: list[dict], stacked: bool) -> dict[str, np.ndarray]:

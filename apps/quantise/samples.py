@@ -301,6 +301,9 @@ def _converted(array: np.ndarray, wanted: Input, source: str, picture: Pictures 
             allowed = "0 or 1"
         else:
             allowed = f"whole numbers from {np.iinfo(wanted.dtype).min} to {np.iinfo(wanted.dtype).max}"
+        if wanted.dtype == np.int8 and np.array_equal(array, np.rint(array)):  # which Deeploy's files do not state
+            needed = "uint8" if 0 <= array.min() and array.max() < 256 else "int32"
+            allowed += f", or for a file of Deeploy's --input-type {wanted.name}={needed}"
         raise InputError(
             f"{source}: input {wanted.name!r} has {array.dtype} values from {array.min()} to {array.max()}; the "
             f"network takes {wanted.dtype}: give {allowed}"

@@ -227,7 +227,9 @@ def test_types_of_inputs_that_the_file_does_not_say(printed, refused, tmp_path, 
     found = printed("run", path, "--inputs", tmp_path / "x.npz", *given, "--check")
     assert found["values_equal"] == 8 and found["check"]["equal"]
     assert printed("compile", path, "-o", tmp_path / "x.tw", *given) and printed("assign", path, *given)["operators"]
-    text = "input 'x0' is int8, and values are 0..210; for a file of Deeploy's say --input-type x0=uint8"
+    text = (
+        "the network takes int8: give whole numbers from -128 to 127, or for a file of Deeploy's --input-type x0=uint8"
+    )
     refused(9, text, "run", path, "--inputs", tmp_path / "x.npz")
     refused(9, "has no input 'y' that could be uint8; its inputs are x0", "assign", path, "--input-type", "y=uint8")
     refused(2, "'x0' is not NAME=TYPE, with a type of int8, uint8", "assign", path, "--input-type", "x0")
