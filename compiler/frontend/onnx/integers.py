@@ -43,9 +43,12 @@ def _dequantize(
     c: Chain, x: Term, scale: Term, zero: Term | None = None, *, axis: int = 1, block_size: int = 0,
     output_dtype: int = 0,
 ) -> Term | None:  # fmt: skip
-    """Computed values of a scale per channel, and int32 values, as products of real values."""
+    """Computed values of a computed scale or one per channel, and int32 values, as products of real values."""
     whole = x.type == TensorProto.INT32
-    if x.value is not None or scale.value is None or block_size or not (whole or scale.value.size > 1):
+    if scale.value is None:
+        y = x.node("Cast", to=TensorProto.FLOAT)
+        return (y if zero is None else y - zero.node("Cast", to=TensorProto.FLOAT)) * scale
+    if x.value is not None or block_size or not (whole or scale.value.size > 1):
         return None
     y = x.node("Cast", to=TensorProto.FLOAT) if whole else x.node("DequantizeLinear", 1.0)
     y = y if zero is None else y - _along(zero, axis, x)

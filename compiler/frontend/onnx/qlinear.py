@@ -105,14 +105,6 @@ def _integer(op: str) -> Rewrite:
     return rewrite
 
 
-def _dequantised(c: Chain, x: Term, scale: Term, zero: Term | None = None, **attrs: object) -> Term | None:
-    """DequantizeLinear of a scale that is computed; that of a constant stays."""
-    if scale.value is not None:
-        return None
-    y = x.node("Cast", to=TensorProto.FLOAT)
-    return (y if zero is None else y - zero.node("Cast", to=TensorProto.FLOAT)) * scale
-
-
 def _integer_to_float(
     c: Chain, x: Term, w: Term, x_scale: Term, w_scale: Term, x_zero: Term | None = None, w_zero: Term | None = None,
     bias: Term | None = None,
@@ -136,7 +128,6 @@ def dynamic_matmul(
 QLINEAR: dict[str, Rewrite] = {
     "ConvInteger": _integer("Conv"),
     "NhwcMaxPool": _max_pool,
-    "DequantizeLinear": _dequantised,
     "DynamicQuantizeMatMul": dynamic_matmul,
     "MatMulInteger": _integer("MatMul"),
     "MatMulIntegerToFloat": _integer_to_float,
