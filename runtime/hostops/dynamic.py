@@ -114,7 +114,8 @@ def _without_zero_point(inputs: Operands, a: Attrs) -> Operand:
     _single("the zero point", inputs[1])
     acc = along_axis(inputs, a)
     sums: Int32 = a["sums"]
-    need(sums.size == acc.shape[a["axis"]], f"sums {sums.shape}: axis {a['axis']} has others, {acc.shape}")
+    axis: int = a["axis"]
+    need(sums.size == acc.shape[axis], f"sums {sums.shape}: axis {axis} has others, {acc.shape}")
     return Operand(acc.shape, "int32")
 
 
