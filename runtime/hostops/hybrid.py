@@ -10,9 +10,9 @@ import numpy as np
 from ...hw.errors import InputError
 from ..schema import Array, Kind
 from .arrays import AnyArray, Attrs, Float32, Int8, Ints
+from .int16 import round_half_away
 from .layers import conv2d_accumulators, convolved
 from .row import HostOp, Operand, Operands, need
-from .wide import round_half_away
 
 _F = np.float32
 _STEPS, _LARGEST = 255, 127  # of int8: between its ends, and from 0

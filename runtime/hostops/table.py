@@ -21,6 +21,7 @@ from . import (
     elementwise,
     floats,
     hybrid,
+    int16,
     layers,
     movement,
     numbers,
@@ -28,7 +29,6 @@ from . import (
     recurrent,
     reductions,
     resize,
-    wide,
 )
 from .arrays import AnyArray, Attrs
 from .c_calls import Value, Writer
@@ -52,7 +52,7 @@ _SUBJECTS = (
     deeploy,
     recurrent,
     detection,
-    wide,
+    int16,
     hybrid,
 )
 

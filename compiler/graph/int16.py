@@ -1,7 +1,7 @@
 """Operators on activations of 16 bits with weights of 8 bits, the 16x8 quantisation of TensorFlow Lite.
 
 Zero points are 0. All run on the host, in the arithmetic of TensorFlow Lite's reference kernels: sums of products have
-64 bits, which runtime/hostops/wide.py brings to int16. Sums, products, pools and means of 16 bits
+64 bits, which runtime/hostops/int16.py brings to int16. Sums, products, pools and means of 16 bits
 are the operators of int8, which take both (`Operator.wide`).
 """
 
