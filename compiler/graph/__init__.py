@@ -56,6 +56,11 @@ from .elementwise import Recode as Recode
 from .elementwise import Requantize as Requantize
 from .elementwise import SquaredDifference as SquaredDifference
 from .elementwise import Sub as Sub
+from .int16 import WideConv2d as WideConv2d
+from .int16 import WideConvTranspose2d as WideConvTranspose2d
+from .int16 import WideDense as WideDense
+from .int16 import WideLookup as WideLookup
+from .int16 import WideSoftmax as WideSoftmax
 from .layers import Divisible as Divisible
 from .layers import Linear as Linear
 from .layers import QConv2d as QConv2d
@@ -113,13 +118,8 @@ from .recurrent import Rescale as Rescale
 from .recurrent import Softmax16 as Softmax16
 from .recurrent import State as State
 from .recurrent import TimeFilter as TimeFilter
-from .wide import ScaleBytes as ScaleBytes
-from .wide import SplitBytes as SplitBytes
-from .wide import WideConv2d as WideConv2d
-from .wide import WideConvTranspose2d as WideConvTranspose2d
-from .wide import WideDense as WideDense
-from .wide import WideLookup as WideLookup
-from .wide import WideSoftmax as WideSoftmax
+from .two_bytes import ScaleBytes as ScaleBytes
+from .two_bytes import SplitBytes as SplitBytes
 from .windows import ArgMax as ArgMax
 from .windows import AveragePool as AveragePool
 from .windows import ExactAveragePool as ExactAveragePool

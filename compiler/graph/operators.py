@@ -46,7 +46,7 @@ class Reach(NamedTuple):
 class Tensor:
     """A named activation: integers with scale and zero point, or plain numbers: `float32`, `int32`, `int64`, `bool`.
 
-    Most are int8; int16 are inside recurrent layers (recurrent.py) and in networks of 16-bit activations (wide.py),
+    Most are int8; int16 are inside recurrent layers (recurrent.py) and in networks of 16-bit activations (int16.py),
     int32 with a scale at the ends of networks. The first dimension is the batch. Only inputs and outputs of a network
     may be uint8: see `Recode`. A tensor with `data` is a constant operand.
     """

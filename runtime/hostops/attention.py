@@ -16,10 +16,10 @@ from ...hw.rounding import quantize_multiplier, requantise, rescale
 from ..schema import SIZE, Array, Int, Kind, ListOf
 from .arrays import AnyArray, Attrs, Int8, Int16, Int32, Int64, Ints
 from .c_calls import C, Value, Writer, spread, strides
+from .int16 import SHORT_BITS, short_rescale
 from .movement import copy_whole
 from .roots import HIGH, LOW, ROOT_BITS, inverse_root
 from .row import TWO_SCALES, WIDE, HostOp, Operand, Operands, multiplied, need
-from .wide import SHORT_BITS, short_rescale
 
 ROTATION_BITS = 14  # fractional bits of the cosines and sines of `rotate`
 TURN = quantize_multiplier(2.0**-ROTATION_BITS)  # (multiplier, exponent) of R after a rotation

@@ -9,16 +9,16 @@ import numpy as np
 
 from ...hw.errors import InputError
 from ..schema import Array, Kind
-from .arrays import Attrs, Float32, Int8, Int64, Ints
+from .arrays import AnyArray, Attrs, Float32, Int8, Ints
+from .int16 import round_half_away
 from .layers import conv2d_accumulators, convolved
 from .row import HostOp, Operand, Operands, need
-from .wide import round_half_away
 
 _F = np.float32
 _STEPS, _LARGEST = 255, 127  # of int8: between its ends, and from 0
 
 
-def _symmetric(x: Float32) -> tuple[Int64, Float32]:
+def _symmetric(x: AnyArray) -> tuple[AnyArray, AnyArray]:
     """(integers from -127 to 127, scale of each row) of the rows of `x`; the scale of zeros is 1."""
     ends = np.abs(x).max(1, keepdims=True)
     used = np.where(ends > 0, ends, _F(_LARGEST))
@@ -26,9 +26,10 @@ def _symmetric(x: Float32) -> tuple[Int64, Float32]:
     return steps.astype(np.int64), (used / _F(_LARGEST))[:, 0]
 
 
-def _asymmetric(x: Float32) -> tuple[Int64, Float32]:
+def _asymmetric(x: AnyArray) -> tuple[AnyArray, AnyArray]:
     """(int8 values less their zero point, scale of each row) of the rows of `x`; the scale of zeros is 1."""
-    low, high = np.minimum(x.min(1, keepdims=True), _F(0)), np.maximum(x.max(1, keepdims=True), _F(0))
+    low: AnyArray = np.minimum(x.min(1, keepdims=True), _F(0))
+    high: AnyArray = np.maximum(x.max(1, keepdims=True), _F(0))
     high = np.where(high > low, high, low + _F(_STEPS))
     least, most = low.astype(np.float64), high.astype(np.float64)
     step = (most - least) / _STEPS
@@ -47,7 +48,7 @@ def _expect_finite(x: Float32) -> None:
 
 def hybrid_dense(
     x: Float32, *, weight: Int8, weight_scale: Float32, bias: Float32, asymmetric: bool = False
-) -> Float32:
+) -> AnyArray:
     """float32 `bias + sums * (scale * weight_scale)` of rows (N, I), quantised each by itself, and weights (O, I)."""
     _expect_finite(x)
     values, scale = (_asymmetric if asymmetric else _symmetric)(x)
@@ -64,7 +65,7 @@ def hybrid_conv2d(
     pads: Ints,
     dilations: Ints,
     groups: int,
-) -> Float32:
+) -> AnyArray:
     """float32 convolution of images NCHW, quantised each by itself, by weights (O, C / groups, KH, KW).
 
     `sums * weight_scale * scale + bias`; of a depthwise convolution, a group per channel, the scales are multiplied
@@ -72,10 +73,17 @@ def hybrid_conv2d(
     """
     _expect_finite(x)
     values, scale = _asymmetric(x.reshape(len(x), -1))
-    geometry = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
-    none = np.zeros(len(weight), np.int32)
-    image = values.reshape(x.shape).astype(np.int16)
-    sums = conv2d_accumulators(image, weight=weight, bias=none, x_zero_point=0, **geometry).astype(_F)
+    image, none = values.reshape(x.shape).astype(np.int16), np.zeros(len(weight), np.int32)
+    sums = conv2d_accumulators(
+        image,
+        weight=weight,
+        bias=none,
+        x_zero_point=0,
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        groups=groups,
+    ).astype(_F)
     channel, row = weight_scale[:, None, None], scale[:, None, None, None]
     scaled = sums * (channel * row) if weight.shape[1] == 1 < groups else sums * channel * row
     return scaled + bias[:, None, None]

@@ -1,6 +1,6 @@
 """Layers of int8 or int16 activations with constant weights: convolutions, dense layers, and their requantisation.
 
-The sums have the type of the biases, int32 or int64. wide.py has the requantisation of 16-bit layers.
+The sums have the type of the biases, int32 or int64. int16.py has the requantisation of 16-bit layers.
 
 Images are NCHW, rows (N, features); `R` is the rounding of hw/rounding.py with (multiplier, exponent). Layers in
 float32 (floats.py) use the same walks over an image and its padding.

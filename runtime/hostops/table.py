@@ -22,6 +22,7 @@ from . import (
     elementwise,
     floats,
     hybrid,
+    int16,
     layers,
     movement,
     numbers,
@@ -30,7 +31,6 @@ from . import (
     reductions,
     resize,
     two_bytes,
-    wide,
 )
 from .arrays import AnyArray, Attrs
 from .c_calls import Value, Writer
@@ -56,7 +56,7 @@ _SUBJECTS = (
     detection,
     dynamic,
     two_bytes,
-    wide,
+    int16,
     hybrid,
 )
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ....hw.errors import InputError, UnsupportedError
 from ... import graph as g
-from ...graph import tables, wide_tables
+from ...graph import int16_tables, tables
 from ..core import Misfit, Refusal, Refused, summary
 from ..moves import sliced, turned
 from ..source import Source
@@ -201,7 +201,7 @@ def _quantize(imp: TfliteImporter, node: FileNode) -> None:
 
 # operator -> (its maximum number of inputs, None: any; its handler)
 _HANDLERS: dict[str, tuple[int | None, Handler]] = {
-    "ABS": (1, layers.function("abs", tables.absolute, wide_tables.absolute)),
+    "ABS": (1, layers.function("abs", tables.absolute, int16_tables.absolute)),
     "ADD": (2, layers.binary(g.Add)),
     "ARG_MAX": (2, unary(_arg_max, plain=True, dtype=None)),
     "ARG_MIN": (2, unary(_arg_max, plain=True, dtype=None)),
@@ -236,7 +236,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "LOG": (1, layers.real("log")),
     **dict.fromkeys(("LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR"), (2, numbers.logic)),
     "LOG_SOFTMAX": (1, unary(lambda imp, node, x, y: g.LogSoftmax(node.name, (x,), y, _channels(x)))),
-    "LOGISTIC": (1, layers.real("logistic", wide_tables.logistic)),
+    "LOGISTIC": (1, layers.real("logistic", int16_tables.logistic)),
     "MAXIMUM": (2, layers.pairwise(g.Maximum)),
     "MAX_POOL_2D": (1, _pool),
     "MEAN": (2, _total(g.Mean)),
@@ -276,7 +276,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "SUB": (2, layers.binary(g.Sub)),
     "SUM": (2, _total(g.Sum)),
     "SVDF": (5, recurrent.svdf),
-    "TANH": (1, layers.real("tanh", wide_tables.tanh)),
+    "TANH": (1, layers.real("tanh", int16_tables.tanh)),
     "TILE": (2, movement.repeat),
     "TOPK_V2": (2, _top_k),
     "TRANSPOSE": (2, movement.transpose),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ... import graph as g
-from ...graph import tables, wide_tables
+from ...graph import int16_tables, tables
 from ..core import Misfit, Refused
 from ..linear import narrowed, per_channel, reach, same
 from ..moves import TO_NCHW
@@ -347,14 +347,14 @@ def real(name: str, wide: Table | None = None) -> Handler:
 
 def by_steps(name: str) -> Table:
     """The table of int16 values of a function that the kernels compute by interpolation."""
-    return lambda x, y: wide_tables.real(name, x, y)
+    return lambda x, y: int16_tables.real(name, x, y)
 
 
 def leaky_relu(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
     """LEAKY_RELU of int8 or int16 values."""
     alpha = node.option("alpha", 0.0)
     if x.dtype == "int16":
-        return g.WideLookup(node.name, (x,), y, "leaky_relu", wide_tables.leaky_relu(alpha, x, y))
+        return g.WideLookup(node.name, (x,), y, "leaky_relu", int16_tables.leaky_relu(alpha, x, y))
     return g.LeakyRelu(node.name, (x,), y, "leaky_relu", tables.leaky_relu(alpha, x, y), tables.slopes(alpha, x, y))
 
 
@@ -370,7 +370,7 @@ def relu(low: float, high: float | None) -> Handler:
     def make(imp: TfliteImporter, node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
         bounds = limits(y, low, high)
         if x.dtype == "int16":
-            return g.WideLookup(node.name, (x,), y, "relu", wide_tables.rescaled(x, y, *bounds))
+            return g.WideLookup(node.name, (x,), y, "relu", int16_tables.rescaled(x, y, *bounds))
         return g.Requantize(node.name, (x,), y, *bounds)
 
     return unary(make, wide=True)

@@ -1,9 +1,8 @@
-"""Operators on activations of 16 bits with weights of 8 bits (16x8).
+"""Operators on activations of 16 bits with weights of 8 bits, the 16x8 quantisation of TensorFlow Lite.
 
-Layers of ONNX are those of both bytes of each value, whose int32 sums are joined: `SplitBytes` and `ScaleBytes`. The
-others are those of TensorFlow Lite. Their zero points are 0, and all run on the host, in the arithmetic of TensorFlow
-Lite's reference kernels: sums of products have 64 bits, which runtime/hostops/wide.py brings to int16. Sums, products,
-pools and means of 16 bits are the operators of int8, which take both (`Operator.wide`).
+Zero points are 0. All run on the host, in the arithmetic of TensorFlow Lite's reference kernels: sums of products have
+64 bits, which runtime/hostops/int16.py brings to int16. Sums, products, pools and means of 16 bits
+are the operators of int8, which take both (`Operator.wide`).
 """
 
 from __future__ import annotations
@@ -184,39 +183,3 @@ class WideLookup(Operator):
         self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int16", "int16"))
         self.expect("the table", (self.table.shape, str(self.table.dtype)), ((1 << 16,), "int16"))
         self.expect("the output's shape", self.output.shape, self.x.shape)
-
-
-@dataclass(frozen=True, eq=False)
-class SplitBytes(Operator):
-    """int16 (N, ...) -> int8 (2 * N, ...): the high bytes of all values, then the low bytes, less 128."""
-
-    host = (Kernel("split_bytes"),)
-
-    def check(self) -> None:
-        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int16", "int8"))
-        self.expect("the output's shape", self.output.shape, (2 * self.x.shape[0], *self.x.shape[1:]))
-
-
-@dataclass(frozen=True, eq=False)
-class ScaleBytes(Operator):
-    """float32 (N, C, ...) results of a layer from the int32 sums (2 * N, C, ...) of the bytes that `SplitBytes` gives.
-
-    `(256 * high + low + (128 - zero_point) * sums) * (scale * weight_scale) + bias`, in float64, rounded once. `scale`
-    and the zero point are those of the values, `sums` int32 (C,) those of the weights; the others are float32 (C,).
-    """
-
-    host = (Kernel("scale_bytes", "scale zero_point=values_zero_point", "weight_scale bias sums"),)
-
-    scale: float
-    values_zero_point: int
-    weight_scale: np.ndarray
-    bias: np.ndarray
-    sums: np.ndarray
-
-    def check(self) -> None:
-        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int32", "float32"))
-        n, *others = self.output.shape
-        self.expect("the input's shape", self.x.shape, (2 * n, *others))
-        parameters = self.weight_scale, self.bias, self.sums
-        expected = [(dtype, (others[0],)) for dtype in ("float32", "float32", "int32")]
-        self.expect("the parameters", [(str(each.dtype), each.shape) for each in parameters], expected)

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...hw.errors import InputError
 from ...hw.rounding import quantize_multiplier, rescale
+from ...runtime.hostops.int16 import HIGH, LOW, interpolated, interpolation_table
 from ...runtime.hostops.numbers import UNARY
-from ...runtime.hostops.wide import HIGH, LOW, interpolated, interpolation_table
 from .operators import Tensor
 from .tables import slopes
 
