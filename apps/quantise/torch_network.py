@@ -27,7 +27,6 @@ else:
 
 _BATCH = 64  # samples of a data set that are read at once
 _PROGRAM = "program"  # name of an exported program in memory
-_TENSORS = (np.ndarray, torch.Tensor)
 
 
 def read_torch(path: str) -> ModelProto:
@@ -83,7 +82,7 @@ def _collected(data: Any, names: Sequence[str]) -> tuple[dict[str, np.ndarray], 
     """(samples by the names of inputs, labels) of all batches in `data`."""
     if isinstance(data, torch.utils.data.Dataset):
         data = torch.utils.data.DataLoader(data, batch_size=_BATCH)
-    whole = isinstance(data, (*_TENSORS, Mapping, tuple))
+    whole = isinstance(data, (np.ndarray, torch.Tensor, Mapping, tuple))
     if not whole and not isinstance(data, Iterable):
         raise InputError(f"data is a {type(data).__name__}; give a tensor, a data set or batches of samples")
     batches = [_batch(batch, names) for batch in ([data] if whole else data)]
@@ -103,7 +102,7 @@ def _batch(batch: Any, names: Sequence[str]) -> tuple[list[np.ndarray], np.ndarr
         parts = [batch[name] for name in names]
         labels = batch.get("labels")
         return [*map(_array, parts)], None if labels is None else _array(labels)
-    parts = [*map(_array, [batch] if isinstance(batch, _TENSORS) else batch)]
+    parts = [*map(_array, [batch] if isinstance(batch, (np.ndarray, torch.Tensor)) else batch)]
     inputs, more = parts[: len(names)], parts[len(names) :]
     if len(inputs) < len(names) or len(more) > 1:
         raise InputError(f"data has {len(parts)} tensors a batch; the network takes {', '.join(names)}, and labels")

@@ -116,8 +116,7 @@ def _check(node: Any, name: str) -> None:
 
 def _quantize(x: Any, scale: float, zero_point: int, low: int, high: int, dtype: int) -> Any:
     """QuantizeLinear of `dtype`, a number of ONNX, clamped to `low` and `high`, as torch's exporter does not clamp."""
-    from onnxscript import opset21 as op
-
+    op = importlib.import_module("onnxscript").opset21
     zero = op.Cast(op.Constant(value_int=zero_point), to=dtype)
     if (low, high) not in _RANGES.values():
         ends = (op.Constant(value_float=(end - zero_point) * scale) for end in (low, high))

