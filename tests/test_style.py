@@ -56,14 +56,14 @@ def test_files_that_modules_name_exist():
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
     "hw": 9_370,
-    "runtime": 11_300,
-    "compiler": 29_100,
-    "sim": 8_650,
+    "runtime": 12_270,
+    "compiler": 31_270,
+    "sim": 8_700,
     "boards": 3_820,
-    "cli": 9_020,
-    "apps": 7_160,
+    "cli": 9_240,
+    "apps": 7_480,
     "tools": 3_670,
-    "tests": 61_720,
+    "tests": 65_100,
 }
 
 

@@ -46,6 +46,19 @@ def quantise(
 
     Raises `FileError` for files that cannot be read, `InputError` for data, labels or shapes that do not fit, and
     `UnsupportedError` for networks and operators that cannot be quantised.
+
+    >>> import tilewright as tw
+    >>> import onnx, tempfile
+    >>> rng = np.random.default_rng(0)
+    >>> w = onnx.numpy_helper.from_array(rng.normal(size=(16, 4)).astype(np.float32), "w")
+    >>> x, y = (onnx.helper.make_tensor_value_info(name, 1, (1, size)) for name, size in (("x", 16), ("y", 4)))
+    >>> graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "one", [x], [y], [w])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    ...     onnx.save(model, f"{folder}/one.onnx")
+    ...     small = tw.quantise(f"{folder}/one.onnx", rng.normal(size=(32, 16)).astype(np.float32))
+    >>> small.compile("tiny").inputs[0].shape, small.comparison.snr_db > 20
+    ((1, 16), True)
     """
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...compiler.frontend.source import Source
-from ...compiler.frontend.tflite.file import ModelFile, fold_constants, read
+from ...compiler.frontend.tflite.file import ModelFile, read
+from ...compiler.frontend.tflite.shapes import fold_constants
 from ...hw.errors import UnsupportedError
 
 _SIGNATURE = "serving_default"
