@@ -67,6 +67,7 @@ def graph_of(
     problems = translation.problems
     if not problems:
         importer = Importer(model)
+        importer.integer_means = translation.means
         try:
             graph = importer.graph(name)
         except Inconsistent as exc:
@@ -163,11 +164,6 @@ class Translation:
             return replace(op, relayout=True)
         if isinstance(op, g.Linear) and op.name in self._rounded:
             return replace(op, float32_scale=True)
-        if isinstance(op, g.ExactAveragePool) and (name := op.name.removesuffix(".mean")) in self.means:
-            return replace(op, ties_up=self.means[name])
-        if isinstance(op, g.AveragePool) and op.name in self.means:
-            window = op.kernel, op.strides, op.pads
-            return g.ExactAveragePool(op.name, op.inputs, op.output, *window, ties_up=self.means[op.name])
         return op
 
     def _input(self, name: str, var: Expr) -> None:

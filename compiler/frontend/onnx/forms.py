@@ -77,6 +77,7 @@ class Quantiser(Floats):
     def __init__(self, reader: Reader, outputs: Sequence[str]):
         super().__init__(reader, outputs)
         self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
+        self.integer_means: dict[str, bool] = {}  # pools of another format that divide integers; whether ties go up
         self.quantised: dict[tuple[int, float, int], tuple[Value, g.Tensor]] = {}  # by id, scale and zero point
         self.joins: dict[tuple[int, float, int], tuple[Value, list[g.Tensor]]] = {}  # by id, scale and zero point
 
@@ -504,6 +505,10 @@ def _average_pool(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | Non
     kernel, strides, pads = window(imp, node, x.shape)
     image = imp.image(node.name, x.tensor)
     y = replace(y, shape=imp.image_shape(y.shape))
+    if node.name in imp.integer_means:
+        ties_up = imp.integer_means[node.name]
+        mean = g.ExactAveragePool(node.name, (image,), y, kernel, strides, pads, *result.clamp, ties_up=ties_up)
+        return imp.checked(node, mean, result.wanted, result.y.shape)
     if any(pads):
         if not node.attrs.get("count_include_pad", 0) or node.attrs.get("ceil_mode", 0):
             return None  # windows have means of different numbers of elements
