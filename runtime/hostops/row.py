@@ -23,7 +23,6 @@ _GROWTH, _FREE = 64, 1 << 20
 INT8, INT16, INT32 = (Int(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32))
 MULTIPLIER, EXPONENT = Int(0, (1 << 31) - 1), Int(-32, 31)  # parameters of hw/rounding.py
 FINITE = Real(-3.5e38, 3.5e38)
-INT16 = Int(-(1 << 15), (1 << 15) - 1)
 WIDE = ("int8", "int16")
 INTEGERS = (*WIDE, "int32")
 NUMBERS = ("float32", "int32", "int64")
