@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ...hw.errors import InputError, UnsupportedError
 from .onnx_network import sizes_of
 from .result import Quantised
 from .samples import Input, Pictures, Samples, read_samples, samples_of
-from .search import Tell, tell_no_one
+from .search import FloatNetwork, Tell, tell_no_one
 
 # Kind of a float network -> that of its int8 network
 FORMATS = {".onnx": ".onnx", ".tflite": ".tflite", ".pt2": ".onnx"}
@@ -90,26 +90,6 @@ def inspect(path: str, shapes: Mapping[str, Sequence[int]]) -> Quantised:
         values = rng.uniform(-1, 1, shape) if each.dtype.kind == "f" else rng.integers(0, 2, shape)
         arrays[each.name] = values.astype(each.dtype)
     return network.quantise(samples_of(arrays, network.inputs, path), quick=True)
-
-
-class FloatNetwork(Protocol):
-    """A float network of a file."""
-
-    @property
-    def inputs(self) -> Sequence[Input]:
-        """Its inputs, with their sizes."""
-        ...
-
-    def quantise(
-        self,
-        samples: Samples,
-        keep: Sequence[str] = (),
-        quick: bool = False,
-        folder: Path | None = None,
-        tell: Tell = tell_no_one,
-    ) -> Quantised:
-        """Quantise on `samples`; see `OnnxNetwork.quantise`."""
-        ...
 
 
 def open_float(path: str, shapes: Mapping[str, Sequence[int]]) -> FloatNetwork:

@@ -6,18 +6,22 @@ import hashlib
 import json
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
+from ...compiler.frontend.source import Source
 from ...hw.errors import FileError, TilewrightError, UnsupportedError
 from ...hw.foreign import read_json
-from .result import Comparison, Way
-from .samples import Samples
+from .meter import Node
+from .ranges import wide
+from .result import Comparison, Quantised, Way
+from .samples import Input, Samples
 
 _LEAST_GAIN_DB = 0.3  # of a form that is taken in place of the plain one
 _WORTH_DB = 1.0  # of operators that stay in float, which the host computes
@@ -63,6 +67,77 @@ class Candidates(Protocol):
     def macs(self) -> Mapping[str, int]:
         """Multiply-accumulates of each operator."""
         ...
+
+
+@dataclass(frozen=True)
+class Work:
+    """What candidates are made of: `measured` and `judged` are numbers of samples, `in_float` names of operators.
+
+    Intermediate results go to `folder`.
+    """
+
+    samples: Samples
+    measured: Sequence[int]
+    judged: Sequence[int]
+    folder: Path
+    in_float: Sequence[str]
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """Of the samples that judge."""
+        return None if self.samples.labels is None else self.samples.labels[list(self.judged)]
+
+
+class FloatNetwork(ABC):
+    """A float network of a file: `content` is the file with fixed sizes, `inputs` what a sample has."""
+
+    methods: ClassVar[Sequence[str]]  # how ranges are measured; the first is the quickest
+    suffix: ClassVar[str]  # of the int8 network's file
+
+    path: str
+    content: bytes
+    inputs: Sequence[Input]
+    nodes: Sequence[Node]
+    outputs: Sequence[str]
+
+    @abstractmethod
+    def candidates(self, work: Work) -> Candidates:
+        """The networks that ways give."""
+
+    def quantise(
+        self,
+        samples: Samples,
+        keep: Sequence[str] = (),
+        quick: bool = False,
+        folder: Path | None = None,
+        tell: Tell = tell_no_one,
+    ) -> Quantised:
+        """Quantise on `samples`: the best way has the most labels right, without labels the highest signal to noise.
+
+        Operators named in `keep` stay in float. With `quick` only minimum and maximum are tried. `folder` is for
+        intermediate results, as `working_folder` has it. Raises `UnsupportedError` for unknown operators.
+        """
+        names = {node.name for node in self.nodes}
+        if unknown := [name for name in keep if name not in names]:
+            raise UnsupportedError(f"{self.path}: has no operator {unknown[0]!r} to keep in float")
+        methods = self.methods[: 1 if quick else None]
+        measured, judged = split(samples)
+        in_float = sorted(wide(self.nodes, self.outputs))
+        with working_folder(folder, digest(self.content, samples, methods, keep, quick)) as work:
+            candidates = self.candidates(Work(samples, measured, judged, work, in_float))
+            search = Search(candidates, len(measured), len(judged), work, tell)
+            search.run(methods, keep, not quick, self.path)
+        path = Path(self.path)
+        return Quantised(
+            network=Source(path.with_suffix(self.suffix), search.network),
+            float_network=Source(path, self.content),
+            way=search.best,
+            tried=search.tried,
+            refused=search.refused,
+            in_float=in_float,
+            samples=len(samples),
+            notes=samples.notes,
+        )
 
 
 def split(samples: Samples) -> tuple[Sequence[int], Sequence[int]]:

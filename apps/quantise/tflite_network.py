@@ -25,10 +25,9 @@ from ...hw.errors import InputError, UnsupportedError, one_line
 from ...hw.foreign import read_json
 from ...hw.needs import need
 from .meter import Meter, Node
-from .ranges import wide
-from .result import Comparison, Quantised, Way
-from .samples import Input, Samples
-from .search import Search, Tell, digest, split, tell_no_one, working_folder, write_whole
+from .result import Comparison, Way
+from .samples import Input
+from .search import Candidates, FloatNetwork, Work, write_whole
 from .tflite_float import float_form
 
 # how ranges of activations are measured, or, by the extremes, how scales of weights are chosen: ai-edge-quantizer's
@@ -45,76 +44,40 @@ _LAYERS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV") 
 _RANGES_BYTES = 1 << 28
 
 
-class TfliteNetwork:
+class TfliteNetwork(FloatNetwork):
     """The float network of a .tflite file, whose sizes are those of the file.
 
     Raises `FileError` for damaged files, `InputError` for sizes in `shapes` that the file does not have, and
     `UnsupportedError` for networks that are quantised already and where a package is missing.
     """
 
+    methods = tuple(METHODS)
+    suffix = ".int8.tflite"
+
     def __init__(self, path: str, shapes: Mapping[str, Sequence[int]]):
         need("quantising a .tflite network", "quantise", "ai_edge_quantizer", "ai_edge_litert")
-        self._path = path
-        self._content = float_form(read_source(path))
-        self._runner = _Runner(self._content, path)
-        self.inputs = self._runner.inputs
+        self.path = path
+        self.content = float_form(read_source(path))
+        self._runner = _Runner(self.content, path)
+        self.inputs, self.nodes, self.outputs = self._runner.inputs, self._runner.nodes, self._runner.outputs
         known = {each.name: each.shape for each in self.inputs}
         for name, shape in shapes.items():
             if known.get(name) != tuple(shape):
                 held = ", ".join(f"{key} {size}" for key, size in known.items())
                 raise InputError(f"{path}: a .tflite file has its sizes, {held}; --shape {name} cannot change them")
 
-    def quantise(
-        self,
-        samples: Samples,
-        keep: Sequence[str] = (),
-        quick: bool = False,
-        folder: Path | None = None,
-        tell: Tell = tell_no_one,
-    ) -> Quantised:
-        """Quantise on `samples`, as `OnnxNetwork.quantise`; an operator is named as its first result."""
-        names = {node.name for node in self._runner.nodes}
-        if unknown := [name for name in keep if name not in names]:
-            raise UnsupportedError(f"{self._path}: has no operator {unknown[0]!r} to keep in float")
-        methods = [*METHODS][: 1 if quick else None]
-        measured, judged = split(samples)
-        in_float = sorted(wide(self._runner.nodes, self._runner.outputs))
-        with working_folder(folder, digest(self._content, samples, methods, keep)) as work:
-            candidates = _Candidates(self._content, self._runner, samples, measured, judged, work, in_float)
-            search = Search(candidates, len(measured), len(judged), work, tell)
-            search.run(methods, keep, not quick, self._path)
-        path = Path(self._path)
-        return Quantised(
-            network=Source(path.with_suffix(".int8.tflite"), search.network),
-            float_network=Source(path, self._content),
-            way=search.best,
-            tried=search.tried,
-            refused=search.refused,
-            in_float=in_float,
-            samples=len(samples),
-            notes=samples.notes,
-        )
+    def candidates(self, work: Work) -> Candidates:
+        """The networks that ways give."""
+        return _Candidates(self.content, self._runner, work)
 
 
 class _Candidates:
-    """The networks that ways give: `measured` and `judged` are numbers of samples, `in_float` names of operators."""
+    """The networks that ways give."""
 
     forms = ()
 
-    def __init__(
-        self,
-        content: bytes,
-        runner: _Runner,
-        samples: Samples,
-        measured: Sequence[int],
-        judged: Sequence[int],
-        folder: Path,
-        in_float: Sequence[str],
-    ):
-        self.content, self.runner, self.samples, self.folder = content, runner, samples, folder
-        self.in_float = in_float
-        self.measured, self.judged = measured, judged
-        self.labels = None if samples.labels is None else samples.labels[list(judged)]
+    def __init__(self, content: bytes, runner: _Runner, work: Work):
+        self.content, self.runner, self.work = content, runner, work
 
     def network(self, way: Way, done: Callable[[], None]) -> bytes | None:
         """The file that ai-edge-quantizer makes. Raises `UnsupportedError` where it cannot."""
@@ -127,7 +90,7 @@ class _Candidates:
             recipe.add_static_config(".*", TFLOperationName.ALL_SUPPORTED, 8, 8, algorithm_key=METHODS[way.method])
             for kind in (TFLOperationName.INPUT, TFLOperationName.OUTPUT, *(TFLOperationName(k) for k in _IN_FLOAT)):
                 recipe.add_quantization_config(".*", kind, algorithm_key="no_quantize")
-            for name in {*way.kept, *self.in_float}:
+            for name in {*way.kept, *self.work.in_float}:
                 pattern = f"^{re.escape(name)}(;|$)"
                 recipe.add_quantization_config(pattern, TFLOperationName.ALL_SUPPORTED, algorithm_key="no_quantize")
             with _quiet():
@@ -141,11 +104,11 @@ class _Candidates:
         """The range of each tensor over the measured samples: the extremes, or moving averages of them."""
         from ai_edge_quantizer.utils.qsv_utils import min_max_update, moving_average_update
 
-        path = self.folder / f"ranges{average:d}.json"
+        path = self.work.folder / f"ranges{average:d}.json"
         if not path.exists():
             update, ranges = moving_average_update if average else min_max_update, dict[str, Any]()
-            for k in self.measured:
-                for name, value in self.runner.run(self.samples[k]).items():
+            for k in self.work.measured:
+                for name, value in self.runner.run(self.work.samples[k]).items():
                     if value.size:
                         own = {"min": value.min().reshape(1), "max": value.max().reshape(1)}
                         ranges[name] = update(ranges.get(name, {}), own)
@@ -160,8 +123,8 @@ class _Candidates:
         int8 = _Runner(network, "the int8 network", reference=True)
         meter = Meter(self.runner.outputs)
         outputs = dict(zip(self.runner.outputs, int8.outputs))
-        for k in self.judged:
-            sample = self.samples[k]
+        for k in self.work.judged:
+            sample = self.work.samples[k]
             first, second = self.runner.run(sample), int8.run(sample)
             got = {name: second.get(outputs.get(name, name)) for name in first}
             meter.add(
@@ -169,7 +132,7 @@ class _Candidates:
                 {name: value for name, value in got.items() if value is not None},
             )
             done()
-        return meter.comparison((each.name for each in self.runner.inputs), self.runner.nodes, self.labels)
+        return meter.comparison((each.name for each in self.runner.inputs), self.runner.nodes, self.work.labels)
 
     def macs(self) -> dict[str, int]:
         """Multiply-accumulates of the layers with weights, by operator."""
