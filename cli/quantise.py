@@ -77,7 +77,7 @@ def command(
     texts: int,
     as_json: bool,
 ) -> None:
-    """Quantise MODEL, a float network (.onnx) or a checkpoint of llama2.c (.bin), to int8.
+    """Quantise MODEL, a float network (.onnx, .tflite, .pt2) or a checkpoint of llama2.c (.bin), to int8.
 
     A network gets int8 activations, and int8 weights with a scale for each output channel. Ranges are measured in
     several ways, layers are equalised and biases corrected where that helps, and operators that lose much may stay in
@@ -104,6 +104,10 @@ def command(
         raise UnsupportedError(f"{model}: --tokenizer is for a checkpoint, .bin; drop it")
     cfg = load_config(config)
     if inspect:
+        given = {"--output": output, "--calibration": calibration, "--labels": labels, "--keep": keep, "--report": page}
+        for option, value in given.items():
+            if value:
+                raise click.UsageError(f"{option} is for quantising; --inspect needs no data and writes nothing")
         _inspect(model, shapes, cfg, as_json)
         return
     if calibration is None:
@@ -221,7 +225,7 @@ def _labels(path: str) -> np.ndarray:
         read_regular(path, "an array of labels")  # raises where there is no such file
         try:
             return np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as exc:
+        except (OSError, ValueError, EOFError) as exc:
             raise FileError(f"{path}: cannot be read as an array of labels ({one_line(exc)})") from None
     arrays = read_npz(path)
     if "labels" not in arrays and len(arrays) != 1:

@@ -1,5 +1,6 @@
 """What tests of several folders share."""
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -28,6 +29,10 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Watch the tests (tests/tiers.py)."""
     tiers.watch(config)
+    with contextlib.suppress(ImportError):  # ai-edge-quantizer's logging closes a stderr that is none of the process's
+        from absl import logging
+
+        logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 @pytest.fixture(autouse=True)

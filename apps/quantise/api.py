@@ -128,6 +128,10 @@ def _samples(
         samples = samples_of({name: np.asarray(array) for name, array in arrays.items()}, inputs, "data", pictures)
     if labels is not None:
         samples.labels = np.asarray(labels)
+    for name, array in samples.arrays.items():
+        for k, sample in enumerate(array) if array.dtype.kind == "f" else ():
+            if not np.isfinite(sample).all():
+                raise InputError(f"input {name!r} has a value that is no finite number in sample {k}; leave it out")
     known = samples.labels
     if known is not None and (known.shape != (len(samples),) or known.dtype.kind not in "iu"):
         raise InputError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...hw.errors import InputError
 from .result import Comparison, OperatorLoss
 
 EXACT_DB = 200.0  # stands for a tensor without any error
@@ -39,6 +40,7 @@ class Meter:
         self._outputs = outputs
         self._signal, self._noise = dict[str, float](), dict[str, float]()
         self._classes: list[tuple[int, int]] = []
+        self._count = 0  # of the classes
 
     def add(self, wanted: Mapping[str, np.ndarray], got: Mapping[str, np.ndarray]) -> None:
         """Take in the tensors of one sample, by name: of the float network, and of the int8 network as real values."""
@@ -50,11 +52,19 @@ class Meter:
         first, second = wanted[self._outputs[0]], got[self._outputs[0]]
         if first.size > 1 and first.size == max(first.shape):  # a value for each class
             self._classes.append((int(first.argmax()), int(second.argmax())))
+            self._count = first.size
 
     def comparison(self, inputs: Iterable[str], nodes: Iterable[Node], labels: np.ndarray | None) -> Comparison:
-        """Of all samples; `inputs` are the network's, `nodes` its operators in order, `labels` those of the samples."""
+        """Of all samples; `inputs` are the network's, `nodes` its operators in order, `labels` those of the samples.
+
+        Raises `InputError` for labels that are no classes.
+        """
         classes = np.array(self._classes).reshape(-1, 2)
         labelled = labels is not None and len(labels) == len(classes)
+        if labels is not None and labelled and not 0 <= labels.min() <= labels.max() < self._count:
+            raise InputError(
+                f"labels are {labels.min()}..{labels.max()}; the network has classes 0..{self._count - 1}: count from 0"
+            )
         return Comparison(
             snr_db=snr_db(sum(self._signal[r] for r in self._outputs), sum(self._noise[r] for r in self._outputs)),
             operators=tuple(self._losses(inputs, nodes)),

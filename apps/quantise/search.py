@@ -60,8 +60,8 @@ class Candidates(Protocol):
         """
         ...
 
-    def compare(self, network: bytes, done: Callable[[], None]) -> Comparison:
-        """`network` against the float network on the samples that judge; `done` is called after each."""
+    def compare(self, way: Way, network: bytes, done: Callable[[], None]) -> Comparison:
+        """The network of a way against the float network on the samples that judge; `done` is called after each."""
         ...
 
     def macs(self) -> Mapping[str, int]:
@@ -117,7 +117,7 @@ class FloatNetwork(ABC):
         Operators named in `keep` stay in float. With `quick` only minimum and maximum are tried. `folder` is for
         intermediate results, as `working_folder` has it. Raises `UnsupportedError` for unknown operators.
         """
-        names = {node.name for node in self.nodes}
+        names, keep = {node.name for node in self.nodes}, list(dict.fromkeys(keep))
         if unknown := [name for name in keep if name not in names]:
             raise UnsupportedError(f"{self.path}: has no operator {unknown[0]!r} to keep in float")
         methods = self.methods[: 1 if quick else None]
@@ -279,7 +279,7 @@ class Search:
         made = self._candidates.network(way, self._done)
         if made is None:
             return None
-        judged = self._candidates.compare(made, self._done)
+        judged = self._candidates.compare(way, made, self._done)
         network.write_bytes(made)
         write_whole(comparison, json.dumps(judged.to_json()))
         return made, judged

@@ -73,12 +73,13 @@ class _Candidates:
     def _measured(self) -> Iterator[Mapping[str, np.ndarray]]:
         return (self.work.samples[k] for k in self.work.measured)
 
-    def compare(self, network: bytes, done: Callable[[], None]) -> Comparison:
-        """The network against the float network on the samples that judge."""
+    def compare(self, way: Way, network: bytes, done: Callable[[], None]) -> Comparison:
+        """The network against the float network, in the same form, on the samples that judge."""
         import onnx
 
+        form = equalise(self.whole)[0] if way.equalised else self.whole
         samples = (self.work.samples[k] for k in self.work.judged)
-        return compare(self.whole, onnx.load_model_from_string(network), samples, self.work.labels, done)
+        return compare(form, onnx.load_model_from_string(network), samples, self.work.labels, done)
 
     def macs(self) -> dict[str, int]:
         """Multiply-accumulates of the layers with weights, by operator."""

@@ -118,7 +118,7 @@ class _Candidates:
         stored = read_json(path, "ranges", _RANGES_BYTES)
         return {name: {end: np.array([v], np.float32) for end, v in one.items()} for name, one in stored.items()}
 
-    def compare(self, network: bytes, done: Callable[[], None]) -> Comparison:
+    def compare(self, way: Way, network: bytes, done: Callable[[], None]) -> Comparison:
         """The network against the float network on the samples that judge."""
         int8 = _Runner(network, "the int8 network", reference=True)
         meter = Meter(self.runner.outputs)

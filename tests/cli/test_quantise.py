@@ -134,6 +134,7 @@ def test_mistakes_with_networks_are_one_line(tilewright, network, small, tmp_pat
     np.savez(tmp_path / "two.npz", a=np.zeros(8), b=np.zeros(8))
     (tmp_path / "text.onnx").write_text("no network")
     (tmp_path / "bad.npy").write_text("no array")
+    (tmp_path / "empty.npy").write_text("")
     data = ("--calibration", tmp_path / "x.npz")
     for arguments, status, text in (
         ((network,), 2, "Missing option '--calibration'"),
@@ -142,7 +143,9 @@ def test_mistakes_with_networks_are_one_line(tilewright, network, small, tmp_pat
         ((network, *data, "--report", tmp_path / "y.txt"), 6, "must end in .html"),
         ((network, *data, "--labels", tmp_path / "two.npz"), 9, "holds a, b; give one array, or name it `labels`"),
         ((network, *data, "--labels", tmp_path / "bad.npy"), 6, "cannot be read as an array of labels"),
+        ((network, *data, "--labels", tmp_path / "empty.npy"), 6, "cannot be read as an array of labels"),
         ((network, *data, "--labels", tmp_path / "none.npy"), 6, "no such file"),
+        ((network, "--inspect", *data), 2, "--calibration is for quantising; --inspect needs no data"),
         ((network, *data, "--shape", "x=1,a"), 2, "'x=1,a' is no shape; give one as x=1,3,224,224"),
         ((network, *data, "--mean", "a"), 2, "'a' is no list of numbers"),
         ((network, *data, "--keep", "none"), 5, "has no operator 'none' to keep in float"),

@@ -50,6 +50,7 @@ LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # distance from a tie in steps of the output, the share of such sums, and the most sums that are looked at
 _NEAR_TIE, _TIES, _SUMS = 2.0**-15, 2.0**-10, 1 << 16
 _INT32 = np.iinfo(np.int32)
+_UNEVEN = 2.0**-10  # distance of a bias from a whole number of units
 _UNIT = 127  # the largest weight of a channel that is only scaled
 
 
@@ -294,14 +295,24 @@ def _layer(
 ) -> _Layer | None:
     """The layer of weights (O, ...) and real biases (O,), or their `exact` integers, on `x`; None beyond int32.
 
-    Scales become positive. A channel whose sums leave int32, as with biases that onnxruntime's quantiser clips, gets
-    weights of 0 if its result does not depend on the input.
+    Scales become positive. A channel whose bias is no whole number of units gets weights as large as int8 holds, so
+    that its units are fine: few-bit weights have coarse ones. A channel whose sums leave int32, as with biases that
+    onnxruntime's quantiser clips, gets weights of 0 if its result does not depend on the input.
     """
     column = (-1,) + (1,) * (weight.ndim - 1)
     weight, y = weight * np.where(scale < 0, -1, 1).reshape(column), result.y
     scale = np.abs(scale).astype(np.float32).astype(np.float64)
     low, high = ranges.sums(weight, np.zeros(len(weight), np.int64), x.ends)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if exact is None:
+            bias = np.where((real == 0) | (scale == 0), 0, real / (x.scale * scale))
+            finer = np.minimum(
+                _UNIT // np.maximum(np.abs(weight).max(tuple(range(1, weight.ndim))), 1),
+                _INT32.max // (np.maximum(-low, high) + np.abs(bias) + 1),
+            )
+            finer = np.where(np.abs(bias - np.rint(bias)) > _UNEVEN, np.maximum(finer, 1), 1).astype(np.int64)
+            weight, scale = weight * finer.reshape(column), (scale / finer).astype(np.float32).astype(np.float64)
+            low, high = low * finer, high * finer
         bias = np.where(real == 0, 0, np.rint(real / (x.scale * scale))) if exact is None else exact
         wrong = ~((bias + low >= _INT32.min) & (bias + high <= _INT32.max))
         ends = (np.rint((real + end * x.scale * scale).astype(np.float32) / np.float32(y.scale)) for end in (low, high))

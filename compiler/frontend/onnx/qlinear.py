@@ -12,11 +12,12 @@ from ..core import Node
 from .nodes import Chain, Rewrite, Term
 
 
-def _biases(c: Chain, bias: Term | None, x_scale: Term, w_scale: Term) -> list[Term]:
-    """[the real values of int32 biases, in units of x_scale * w_scale]; empty where they are left out."""
+def _biases(c: Chain, bias: Term | None, x_scale: Term, w_scale: Term, alpha: object) -> list[Term]:
+    """[the real values of int32 biases, in units of alpha * x_scale * w_scale]; empty where they are left out."""
     if bias is None or x_scale.value is None or w_scale.value is None:
         return []
     product = x_scale.value.astype(np.float32).reshape(-1)[:1] * w_scale.value.astype(np.float32).reshape(-1)
+    product *= np.float32(alpha)
     return [bias.node("DequantizeLinear", product.reshape(()) if product.size == 1 else product, axis=0)]
 
 
@@ -45,7 +46,11 @@ def _real(op: str, operands: int = 2, bias: int | None = None) -> Rewrite:
             assert w is not None and w_scale is not None
             axis = {"Conv": 0, "Gemm": 0 if attrs.get("transB", 0) else 1, "MatMul": len(w.shape) - 1}.get(op, 1)
             real.append(w.node("DequantizeLinear", w_scale, w_zero, axis=axis))
-            real += [] if bias is None or bias >= len(inputs) else _biases(c, inputs[bias], x_scale, w_scale)
+            real += (
+                []
+                if bias is None or bias >= len(inputs)
+                else _biases(c, inputs[bias], x_scale, w_scale, attrs.get("alpha", 1.0))
+            )
         end = 3 * operands + (bias == 3 * operands)
         if terms[end] is None and op != "Gemm":
             return None  # of a Gemm the result may be real

@@ -192,11 +192,24 @@ def test_operators_that_are_named_stay_in_float(path):
         ({"shapes": {"z": (1,)}}, InputError, "has no input 'z'; its inputs are x"),
         ({"shapes": {"x": (1, 3, 8, 8)}}, InputError, r"\(any, 1, 8, 8\), which \(1, 3, 8, 8\) is not"),
         ({"labels": [1, 2]}, InputError, r"labels have shape \(2,\) and type int64; give an integer for each of the 8"),
+        (
+            {"labels": [*range(1, 8), 10]},
+            InputError,
+            r"labels are 4\.\.10; the network has classes 0\.\.9: count from 0",
+        ),
     ],
 )
 def test_options_that_do_not_fit(path, options, error, text):
     with pytest.raises(error, match=text):
         quantise(path, digits.samples(8), **options)
+
+
+def test_samples_that_are_no_numbers_are_refused(path):
+    samples = digits.samples(8)
+    samples["x"] = samples["x"].copy()
+    samples["x"][3].flat[5] = np.nan
+    with pytest.raises(InputError, match="input 'x' has a value that is no finite number in sample 3"):
+        quantise(path, samples)
 
 
 def test_what_cannot_be_quantised_is_refused(tmp_path, quantised):

@@ -25,7 +25,7 @@ class Candidates:
             raise UnsupportedError(self.figures[str(way)])
         return str(way).encode() if str(way) in self.figures else None
 
-    def compare(self, network, done):
+    def compare(self, way, network, done):
         snr, right = self.figures[network.decode()]
         losses = (OperatorLoss("a", "Conv", snr, 9.0), OperatorLoss("b", "Softmax", snr, 8.0))
         return Comparison(snr, losses, int8_accuracy=right)
@@ -78,7 +78,7 @@ def test_an_interrupted_search_goes_on(tmp_path):
         search = Search(second, 30, 10, work)
         search.run(METHODS, (), False, "net")
     assert (first.made, second.made) == (["minmax"], ["percentile"]) and not folder.exists()
-    assert search.tried == {Way("minmax"): first.compare(b"minmax", None), search.best: search.tried[search.best]}
+    assert search.tried == {Way("minmax"): first.compare(None, b"minmax", None), search.best: search.tried[search.best]}
     assert search.best == Way("percentile")
 
 

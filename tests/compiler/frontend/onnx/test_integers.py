@@ -150,6 +150,14 @@ def test_weights_of_few_bits_are_int8(m, compared, layer, dtype):
     assert compared(m, 1.001, 0.02, 0.3, opset=21 if "4" in dtype else 25).layers
 
 
+@pytest.mark.parametrize("dtype", NARROW)
+def test_real_biases_beside_weights_of_few_bits(m, compared, dtype):
+    """Their sums have coarse steps, in which such a bias would be up to half an output step off."""
+    w, bias = narrow_weights(m, dtype, (16, 1, 1, 1), 0), m.const(m.rng.normal(0, 1, 16).astype(np.float32))
+    m.output(m.quantise(m.node("Conv", image(m, 1, 1, 24, 24), w, bias), 0.01, 2))
+    assert compared(m, 1.001, 0.005, 0.01, opset=21 if "4" in dtype else 25).layers
+
+
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
 def test_weights_with_a_scale_per_block_are_float32(m, compared, dtype):
     w = narrow_weights(m, dtype, (32, 7), 0, block_size=8)

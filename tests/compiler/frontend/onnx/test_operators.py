@@ -501,17 +501,17 @@ def test_qlinear_matrix_products(m, compared, dtype):
     compared(m, 1.001, 0.02, 0.2)
 
 
-@pytest.mark.parametrize("transposed", [0, 1])
+@pytest.mark.parametrize("transposed, alpha", [(0, 1.0), (1, 1.0), (1, 0.5)])
 @pytest.mark.parametrize("floats", [True, False])
-def test_qgemm(m, compared, transposed, floats):
-    """Its result is real where it has no scale."""
+def test_qgemm(m, compared, transposed, alpha, floats):
+    """Its result is real where it has no scale. `alpha` is a factor of the bias, too."""
     w = m.rng.integers(-127, 128, (7, 5) if transposed else (5, 7)).astype(np.int8)
     parts = w, np.float32(0.02), np.int8(0), np.arange(7, dtype=np.int32) * 50
     inputs = *on(m, np.int8, shape=(3, 5)), *map(m.const, parts)
     if floats:
-        m.output(m.node("QGemm", *inputs, transB=transposed, **MICROSOFT))
+        m.output(m.node("QGemm", *inputs, transB=transposed, alpha=alpha, **MICROSOFT))
     else:
-        m.output(dequantised(m, "QGemm", *inputs, *numbers(m, np.int8, 0.2), transB=transposed))
+        m.output(dequantised(m, "QGemm", *inputs, *numbers(m, np.int8, 0.2), transB=transposed, alpha=alpha))
     graph = compared(m, 1e-4) if floats else compared(m, 1.001, 0.02, 0.2)
     assert len(graph.layers) == (0 if floats else 1)
 
