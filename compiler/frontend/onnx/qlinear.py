@@ -17,7 +17,7 @@ def _biases(c: Chain, bias: Term | None, x_scale: Term, w_scale: Term, alpha: ob
     if bias is None or x_scale.value is None or w_scale.value is None:
         return []
     product = x_scale.value.astype(np.float32).reshape(-1)[:1] * w_scale.value.astype(np.float32).reshape(-1)
-    product *= np.float32(alpha)
+    product *= np.asarray(alpha, np.float32)
     return [bias.node("DequantizeLinear", product.reshape(()) if product.size == 1 else product, axis=0)]
 
 
