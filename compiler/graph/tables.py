@@ -102,20 +102,6 @@ def leaky_relu(alpha: float, x: Tensor, y: Tensor) -> np.ndarray:
     return np.clip(np.where(d >= 0, above, below) + y.zero_point, -128, 127).astype(np.int8)
 
 
-def nearest_even(function: str, x: Tensor, y: Tensor, alpha: float = 0.0) -> np.ndarray:
-    """int8 (256,): dequantising, the function in float32, and quantising with ties to even, as ONNX does.
-
-    `alpha` is the slope of `leaky_relu` below zero. Raises `InputError` where a value is not a number.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        real = _F(x.scale) * (np.arange(-128, 128) - x.zero_point).astype(_F)
-        real = np.where(real < 0, _F(alpha) * real, real) if function == "leaky_relu" else FUNCTIONS[function](real)
-        steps = np.rint(real.astype(_F) / _F(y.scale))
-    if np.isnan(steps).any():
-        raise InputError(f"{function} of input scale {x.scale:g} and slope {alpha:g} below zero gives no number")
-    return np.clip(steps + y.zero_point, -128, 127).astype(np.int8)
-
-
 def copied(x: Tensor, y: Tensor) -> np.ndarray:
     """int8 (256,): the same real value in another quantisation, as a uint8 file's CONCATENATION computes it.
 

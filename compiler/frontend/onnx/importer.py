@@ -117,9 +117,12 @@ class Importer(Quantiser):
             return  # the node is refused later
         plain = g.Tensor(name, shape, kind, scale, zero + (128 if kind == "uint8" else 0))
         self.inputs.append(plain)
+        if kind == "int16":
+            self.values[name] = WideView(shape, plain)
+            return
         y = g.Tensor("", shape, "int8", scale, zero)
         t = self.append(g.Recode(f"{name}.int8", (plain,), y)) if kind == "uint8" else plain
-        self.values[name] = (WideView if kind == "int16" else View)(shape, t)
+        self.values[name] = View(shape, t)
 
     def _dequantiser(self, tensor: str) -> Node | None:
         """The first node that dequantises a tensor, which may be moved before."""

@@ -123,7 +123,7 @@ def test_inputs_and_outputs_of_16_bits(qdq, onnxruntime_outputs, refusal):
     for dtype in (np.int16, np.uint16):
         m = qdq(activations=dtype)
         scale, zero = m.const(np.float32(1e-3)), m.const(m.type(m.middle + 3))
-        x = m.node("DequantizeLinear", m.input("x", [2, 3], "INT16"), scale, m.const(np.int16(-5)))
+        x = m.node("DequantizeLinear", m.input("x", [2, 3], "INT16"), scale, m.const(np.int16(-1024)))
         m.output(m.node("Transpose", m.node("QuantizeLinear", m.node("Relu", x), scale, zero)), m.type.__name__.upper())
         path = m.save()
         if dtype == np.uint16:
