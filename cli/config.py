@@ -15,7 +15,7 @@ from ..compiler.limits import activations_refused, runs_whole_networks
 from ..hw.circuit import check_buildable
 from ..hw.config import Config, load_config
 from ..hw.errors import TilewrightError, UnsupportedError
-from ..hw.fields import Part, parameters
+from ..hw.fields import parameters
 from ..sim.dram import ZYNQ_HP
 from ..sim.timing import check_memory
 from . import report
@@ -91,7 +91,7 @@ def diff(config: str, other: str, as_json: bool) -> None:
         names = {"a": a.name, "b": b.name, "fields": fields, "derived": derived}
         report.emit_json(names | {"fingerprints": [_print_of(a), _print_of(b)], "interchangeable": same})
         return
-    rows = [[name, *map(_cell, pair), declared[name].part != Part.CIRCUIT] for name, pair in fields.items()]
+    rows = [[name, *map(_cell, pair), not declared[name].part.circuit] for name, pair in fields.items()]
     rows += [[name, *pair, ""] for name, pair in derived.items()]
     if rows:
         report.table(["field", a.name, b.name, "programs depend on it"], rows)

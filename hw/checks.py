@@ -235,6 +235,16 @@ def check_ternary(cfg: Config) -> None:
             )
 
 
+def check_array_clock(cfg: Config) -> None:
+    """Raise `ConfigError` for a block without two groups of channels that take turns at the multipliers."""
+    least = 4 if cfg.dsp_packing else 2
+    if cfg.array_clock == 2 and cfg.block_out < least:
+        raise ConfigError(
+            f"Config.array_clock = 2: two halves of the output channels share the multipliers, so block_out must be at "
+            f"least {least}{' with dsp_packing' * cfg.dsp_packing}, not {cfg.block_out}; nearest is array_clock = 1"
+        )
+
+
 def check_extensions(cfg: Config) -> None:
     """Raise `ConfigError` for an extension whose requirements the other fields do not meet."""
     for name, row in EXTENSIONS.items():

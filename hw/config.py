@@ -39,7 +39,7 @@ class Config(Fields):
     parameters (PAR) of one group of `block_out` channels. A size that is not given, or None, is VTA's,
     or less where the instruction words could not index as many entries (hw/checks.py).
 
-    The fields of `Part.CIRCUIT` describe the circuit only: programs do not depend on them, so they are
+    The fields of `Part.CIRCUIT` and `Part.LATER_CIRCUIT` describe the circuit only: programs do not depend on them, so they are
     not part of the `fingerprint`.
 
     Raises `ConfigError` for a value that no accelerator can have; the text names the field, the value,
@@ -62,6 +62,7 @@ class Config(Fields):
         absent = [name for name in checks.VTA_BYTES if getattr(self, name) is None]
         for name, size in checks.absent_sizes(self, absent).items():
             object.__setattr__(self, name, size)
+        checks.check_array_clock(self)
         checks.check_extensions(self)
         checks.check_sizes(self)
         checks.check_ternary(self)
@@ -220,7 +221,7 @@ class Config(Fields):
         declared = fields.parameters(type(self))
         for name, value in self.to_dict().items():
             key = declared[name].key
-            if declared[name].part != Part.CIRCUIT:
+            if not declared[name].part.circuit:
                 facts[key or name] = getattr(self, key) if key else value
         text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
@@ -243,7 +244,7 @@ class Config(Fields):
         return {
             name: value
             for name, value in self.every_field().items()
-            if declared[name].part != Part.LATER or value != defaults[name]
+            if declared[name].part not in (Part.LATER, Part.LATER_CIRCUIT) or value != defaults[name]
         }
 
     @staticmethod

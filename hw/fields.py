@@ -23,12 +23,19 @@ class Part(Enum):
 
     A `CIRCUIT` field never does, as programs do not depend on it. `FIRST` fields are of the first version and always
     do. Any other field, so every new one, enters it and a file only where it differs from its default: the
-    fingerprints and files of configurations that do without it stay as they are.
+    fingerprints and files of configurations that do without it stay as they are. `LATER_CIRCUIT` is for new fields
+    of the circuit.
     """
 
     FIRST = "yes"
     LATER = "where it is not the default"
     CIRCUIT = "no"
+    LATER_CIRCUIT = "no, and it is in a file only where it is not the default"
+
+    @property
+    def circuit(self) -> bool:
+        """True where programs do not depend on the field."""
+        return self in (Part.CIRCUIT, Part.LATER_CIRCUIT)
 
 
 @dataclass(frozen=True)
@@ -325,4 +332,11 @@ class Fields:
     )
     dsp_packing: bool = switch(
         False, Part.CIRCUIT, "two products of 8 bits in one DSP", "half of GEMM's DSP, some LUT; no cycles"
+    )
+    array_clock: int = power(
+        1,
+        (1, 2),
+        Part.LATER_CIRCUIT,
+        "clock of GEMM's multipliers, as a multiple of the core's",
+        "with 2 half of GEMM's DSP, which then close at twice the clock; a second clock; one cycle of latency",
     )

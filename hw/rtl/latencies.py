@@ -126,8 +126,8 @@ def tree_stages(cfg: Config) -> int:
 
 
 def array_latency(cfg: Config) -> int:
-    """Cycles from the operands of GEMM to their sums."""
-    return OPERAND_STAGES + PRODUCT_STAGES + tree_stages(cfg)
+    """Cycles from the operands of GEMM to their sums; the half of the products that comes second needs one more."""
+    return OPERAND_STAGES + PRODUCT_STAGES + tree_stages(cfg) + cfg.array_clock - 1
 
 
 def dot_latency(cfg: Config) -> int:

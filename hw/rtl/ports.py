@@ -415,9 +415,9 @@ def unit_members() -> dict[str, wiring.Member]:
     return {"halt": In(1), "idle": Out(1), "activity": Out(Activity()), "fault": Out(Fault())}
 
 
-def register(m: Module, enable: Value, value: Value, name: str) -> Signal:
-    """`value` a cycle later, while `enable` is 1."""
+def register(m: Module, enable: Value, value: Value, name: str, domain: str = "sync") -> Signal:
+    """`value` a cycle of `domain` later, while `enable` is 1."""
     out = Signal(value.shape(), name=name, reset_less=True)
     with m.If(enable):
-        m.d.sync += out.eq(value)
+        m.d[domain] += out.eq(value)
     return out

@@ -12,6 +12,7 @@ from amaranth.hdl import ClockDomain, Fragment, Module, Signal, Value
 from ..circuit import check_buildable
 from ..config import Config
 from ..errors import ExecutionError
+from .compute.gemm import ARRAY
 from .core import Core
 
 
@@ -26,16 +27,17 @@ Change = Callable[[Fragment], Mapping[str, Signal]]
 def to_verilog(cfg: Config, *, name: str = "", lines: bool = False, changes: Sequence[Change] = ()) -> str:
     """The core of `cfg` as Verilog text; its top module is `name`, or `top_name(cfg)`.
 
-    Ports are flat and joined by `_`: `m_load0_araddr`, `s_axil_awaddr`, `clk`, `rst`. With `lines`, attributes `src`
+    Ports are flat and joined by `_`: `m_load0_araddr`, `s_axil_awaddr`, `clk`, `rst`; with `array_clock` 2 `clk2x`
+    has a rising edge at every rising edge of `clk` and one between. With `lines`, attributes `src`
     name the line of hw/ that made every wire, register and operation. `changes` alter the elaborated core, and
     return its further ports by name.
     Raises `UnsupportedError` for a configuration that the core is not made for, `ExecutionError` where Yosys fails.
     """
     check_buildable(cfg)
-    core, clk, rst = Core(cfg), Signal(), Signal()
+    core, clocks = Core(cfg), {name: Signal(name=name) for name in ("clk", "rst", "clk2x")[: 1 + cfg.array_clock]}
     signals = {"_".join(map(str, path)): value for path, _, value in core.signature.flatten(core)}
-    ports = {name: (Value.cast(value), None) for name, value in {"clk": clk, "rst": rst, **signals}.items()}
-    top = Fragment.get(_clocked(core, clk, rst), None)
+    ports = {name: (Value.cast(value), None) for name, value in {**clocks, **signals}.items()}
+    top = Fragment.get(_clocked(core, **clocks), None)
     for change in changes:
         ports |= {name: (signal, None) for name, signal in change(top).items()}
     module = name or top_name(cfg)
@@ -50,7 +52,7 @@ def to_verilog(cfg: Config, *, name: str = "", lines: bool = False, changes: Seq
         ) from None
 
 
-def _clocked(core: Core, clk: Signal, rst: Signal) -> Module:
+def _clocked(core: Core, clk: Signal, rst: Signal, clk2x: Signal | None = None) -> Module:
     """`core` with `rst` through a register: no gate waits for a pin, and a simulator need not ask it in every cycle."""
     m = Module()
     held = Signal(init=1)
@@ -58,6 +60,10 @@ def _clocked(core: Core, clk: Signal, rst: Signal) -> Module:
     pins.clk = sync.clk = clk
     sync.rst = held
     m.domains += [pins, sync]
+    if clk2x is not None:
+        array = ClockDomain(ARRAY, reset_less=True)
+        array.clk = clk2x
+        m.domains += array
     m.d.pins += held.eq(rst)
     m.submodules.core = core
     return m

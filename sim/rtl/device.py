@@ -153,6 +153,8 @@ def build_harness(
 
     ports = {"AXI_BITS": cfg.axi_bits, "LOAD_PORTS": cfg.load_ports, "STORE_PORTS": cfg.store_ports}
     ports |= {"WATCH_COUNTED": watch_layout(cfg)["product"].offset, "WATCH_COUNTS": len(counted(cfg))}
+    # the function that takes the multiplier array's place has one clock
+    ports["ARRAY_CLOCK"] = 1 if fast else cfg.array_clock
     values = ports | (speedups.defines(cfg) if fast else {})
     sources = [HARNESS, speedups.SOURCE] if fast else [HARNESS]
     flags = [f"-D{name}={value}" for name, value in values.items()]

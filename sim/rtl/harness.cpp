@@ -509,6 +509,9 @@ struct Sim {
     void rise() {
         core->clk = 1;
 #if VM_TRACE
+#if ARRAY_CLOCK > 1
+        core->clk2x = 1;
+#endif
         core->eval();
         dump(10 * cycle);
 #else
@@ -517,14 +520,34 @@ struct Sim {
     core->clk_##name = 1, core->rootp->__Vtrigprevexpr___TOP__clk_##name##__0 = !core->en_##name;
         GATES
 #undef GATE
+#if ARRAY_CLOCK > 1
+        core->clk2x = 1, core->rootp->__Vtrigprevexpr___TOP__clk2x__0 = 0;
+        Vcore___024root___eval(core->rootp);
+        core->rootp->__Vtrigprevexpr___TOP__clk2x__0 = 0;
+#define GATE(name) core->rootp->__Vtrigprevexpr___TOP__clk_##name##__0 = 1;
+        GATES
+#undef GATE
+#endif
         Vcore___024root___eval(core->rootp);
 #endif
     }
+    // The other edges of a cycle: those of the clock of twice the rate, too, where the core has one.
     void fall() {
 #if VM_TRACE
+#if ARRAY_CLOCK > 1
+        core->clk2x = 0;
+        core->eval();
+        dump(10 * cycle + 2);
+        core->clk2x = 1;
+#endif
         core->clk = 0;
         core->eval();
         dump(10 * cycle + 5);
+#if ARRAY_CLOCK > 1
+        core->clk2x = 0;
+        core->eval();
+        dump(10 * cycle + 7);
+#endif
 #endif
     }
     void levels() {

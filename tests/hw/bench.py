@@ -25,7 +25,8 @@ def simulate(dut, *testbenches, background=(), cycles=20_000):
 
         return body
 
-    sim.add_clock(1e-8)
+    sim.add_clock(1e-8, phase=5e-9)
+    sim.add_clock(5e-9, phase=5e-9, domain="array", if_exists=True)
     for testbench in background:
         sim.add_testbench(wrapped(testbench, False), background=True)
     for testbench in testbenches:

@@ -7,6 +7,8 @@ taps add products with the neighbours of both: those of tap t are 2 t multiplier
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -16,6 +18,7 @@ from ...isa import Mem
 from ..latencies import LEVELS_PER_STAGE, PRODUCT_STAGES, array_latency
 from ..ports import entry_bits, register
 
+ARRAY = "array"  # the domain of multipliers whose clock is twice the core's
 _HALF = 1 << 15  # added to a pair of products: the lower one stays within its 16 bits
 
 
@@ -27,6 +30,11 @@ def sum_bits(cfg: Config) -> int:
 def packs(cfg: Config) -> bool:
     """True where pairs of products share a multiplier."""
     return cfg.dsp_packing and cfg.block_out > 1
+
+
+# inputs and weights of the groups of channels that share multipliers
+_Operands = Sequence[tuple[Sequence[Value], Sequence[Value]]]
+_Multiply = Callable[[_Operands, str], list[list[Value]]]  # products of each group, from its operands and a name
 
 
 class Dot(wiring.Component):
@@ -48,6 +56,10 @@ class Dot(wiring.Component):
     k = (w1 << 16) + w0, k * x + 2**15 holds w1 * x above its low 16 bits, and w0 * x + 2**15, which is not negative, in
     these: so nothing is borrowed, and the low sum is too large by 2**15 for each product, which its top bit shows.
     Operands, products and their sums with 2**15 have registers, so that a DSP holds all of it.
+
+    With `cfg.array_clock` 2 a multiplier and its registers are in domain `ARRAY`, whose clock has an edge at every edge
+    of the core's clock and one between. In the first half of a cycle the multiplier takes the operands of the lower
+    half of the channels, in the second half those of the upper, whose products come a cycle later.
     """
 
     def __init__(self, cfg: Config):
@@ -84,12 +96,18 @@ class Dot(wiring.Component):
         w = [[_element(wgt, o * block + i, cfg.wgt_bits) for i in range(block)] for o in range(cfg.block_out)]
         make = self._pairs if packs(cfg) else self._singles
         w = [make(m, enables[0], o, w) for o in range(0, cfg.block_out, self._channels)]
+        turns = cfg.array_clock
+        multiply = self._in_turn(m, enables[1:]) if turns > 1 else self._at_once(m, enables[1:])
         for b in range(cfg.batch):
-            for k, weights in enumerate(w):
-                o = k * self._channels
-                at, name = b * cfg.block_out + o, f"b{b}_o{o}"
-                sums = self._sums(m, enables[1:], self._inputs(m, enables[0], b, o, x[b]), weights, name)
-                m.d.comb += [self.sums[at + c].eq(value) for c, value in enumerate(sums)]
+            for k in range(len(w) // turns):
+                at = [turn * len(w) // turns + k for turn in range(turns)]
+                channels = [self._channels * group for group in at]
+                operands = [(self._inputs(m, enables[0], b, o, x[b]), w[group]) for o, group in zip(channels, at)]
+                for turn, (o, products) in enumerate(zip(channels, multiply(operands, f"b{b}_o{channels[0]}"))):
+                    sums = self._sums(m, enables[1 + PRODUCT_STAGES + turn :], products, f"b{b}_o{o}")
+                    if turn + 1 < turns:  # wait for the later half
+                        sums = [register(m, enables[-1], s, f"early_b{b}_o{o}_{c}") for c, s in enumerate(sums)]
+                    m.d.comb += [self.sums[b * cfg.block_out + o + c].eq(value) for c, value in enumerate(sums)]
         return m
 
     def _weights(self, m: Module) -> Value:
@@ -138,15 +156,54 @@ class Dot(wiring.Component):
             pairs.append(register(m, enable, Cat(w0, w0[-1].replicate(16 - len(w0)), high).as_signed(), f"k_o{o}_{i}"))
         return pairs
 
-    def _sums(self, m: Module, enables: list[Signal], x: list[Value], w: list[Value], name: str) -> list[Value]:
-        """The sums of a channel or of two, from operands that are held."""
-        products = [register(m, enables[0], a * b, f"m_{name}_{i}") for i, (a, b) in enumerate(zip(x, w))]
+    def _product(self, m: Module, enables: Sequence[Signal], a: Value, b: Value, name: str, domain: str) -> Value:
+        """The product of held operands, with 2**15 where it is a pair, in the registers of a DSP."""
+        product = register(m, enables[0], a * b, f"m_{name}", domain)
+        return register(m, enables[1], (product + _HALF)[:32] if packs(self.cfg) else product, f"p_{name}", domain)
+
+    def _at_once(self, m: Module, enables: list[Signal]) -> _Multiply:
+        """Multipliers in the core's clock."""
+
+        def multiply(operands: _Operands, name: str) -> list[list[Value]]:
+            ((x, w),) = operands
+            pairs = enumerate(zip(x, w))
+            return [[self._product(m, enables, a, b, f"{name}_{i}", "sync") for i, (a, b) in pairs]]
+
+        return multiply
+
+    def _in_turn(self, m: Module, enables: list[Signal]) -> _Multiply:
+        """Multipliers in twice the core's clock, for two groups of channels in turn."""
+        cycle, seen = Signal(), Signal(reset_less=True)
+        early = Signal()  # the first half of a cycle
+        m.d.sync += cycle.eq(~cycle)
+        m.d[ARRAY] += seen.eq(cycle)
+        m.d.comb += early.eq(cycle ^ seen)
+        steps = [enables[0], *(Signal(name=f"step_{k}", reset_less=True) for k in range(PRODUCT_STAGES + 1))]
+        for before, step in zip(steps, steps[1:]):
+            m.d[ARRAY] += step.eq(before)
+
+        def multiply(operands: _Operands, name: str) -> list[list[Value]]:
+            found: list[list[Value]] = [[], []]
+            (x, w), (other_x, other_w) = operands
+            for i in range(len(x)):
+                a, b = (
+                    register(m, steps[0], mine if mine is its else Mux(early, mine, its), f"{k}_{name}_{i}", ARRAY)
+                    for k, mine, its in (("x", x[i], other_x[i]), ("w", w[i], other_w[i]))
+                )
+                product = self._product(m, steps[1:], a, b, f"{name}_{i}", ARRAY)
+                late = register(m, steps[1 + PRODUCT_STAGES], product, f"late_{name}_{i}", ARRAY)
+                found[0].append(register(m, enables[1], product, f"first_{name}_{i}"))
+                found[1].append(register(m, enables[2], late, f"second_{name}_{i}"))
+            return found
+
+        return multiply
+
+    def _sums(self, m: Module, enables: list[Signal], products: list[Value], name: str) -> list[Value]:
+        """The sums of a channel or of two, from products that are held."""
         if not packs(self.cfg):
-            products = [register(m, enables[1], p, f"p_{name}_{i}") for i, p in enumerate(products)]
-            return [_tree(m, enables[PRODUCT_STAGES:], products, f"t_{name}")]
-        products = [register(m, enables[1], (p + _HALF)[:32], f"p_{name}_{i}") for i, p in enumerate(products)]
-        low = _tree(m, enables[PRODUCT_STAGES:], [p[:16] for p in products], f"t_{name}_low")
-        high = _tree(m, enables[PRODUCT_STAGES:], [p[16:].as_signed() for p in products], f"t_{name}_high")
+            return [_tree(m, enables, products, f"t_{name}")]
+        low = _tree(m, enables, [p[:16] for p in products], f"t_{name}_low")
+        high = _tree(m, enables, [p[16:].as_signed() for p in products], f"t_{name}_high")
         return [Cat(low[:-1], ~low[-1]).as_signed(), high]
 
 

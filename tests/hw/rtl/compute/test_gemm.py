@@ -17,6 +17,7 @@ ODD = Config(
 SINGLE = Config(name="single", block_in=1, block_out=1, inp_bytes=1 << 10, wgt_bytes=1 << 10, acc_bytes=1 << 12)
 CONFIGS = [PRESETS["vta"], PRESETS["pynq_z1"], TINY, TINY.replace(dsp_packing=True), ODD, ODD.replace(dsp_packing=True)]
 CONFIGS += [SINGLE, SINGLE.replace(dsp_packing=True)]
+CONFIGS += [cfg.replace(array_clock=2) for cfg in CONFIGS if cfg.block_out >= 4]
 CORNERS = (-128, -127, -1, 0, 1, 127)
 
 
