@@ -113,11 +113,10 @@ def least(cfg: Config) -> Resources:
 
     The rest of the core (docs/synthesis.md) comes on top. Small buffers and narrow multipliers may become LUTs instead.
     """
-    pairs = 2 if cfg.dsp_packing and cfg.block_out > 1 else 1
     buffers = cfg.uop_bytes + cfg.inp_bytes + cfg.wgt_bytes + cfg.acc_bytes
     if "ternary" in cfg.units:  # its weights, micro-ops of its own, a second copy of the inputs
         buffers += cfg.twgt_bytes + cfg.uop_bytes + cfg.inp_bytes
-    return Resources(bram=buffers / BRAM_BYTES, dsp=cfg.macs_per_cycle // pairs)
+    return Resources(bram=buffers / BRAM_BYTES, dsp=cfg.multipliers)
 
 
 @dataclass

@@ -171,7 +171,7 @@ def _check_pynq_z1(cfg: Config, check_ports: Callable[[], None]) -> None:
     if needs.bram > AVAILABLE.bram:
         raise UnsupportedError(f"the buffers need {needs.bram:g} block RAMs of {AVAILABLE.bram}; make one smaller")
     if needs.dsp > AVAILABLE.dsp:
-        way = "smaller blocks" if cfg.dsp_packing else "dsp_packing"
+        way = "dsp_packing" if not cfg.dsp_packing else "array_clock = 2" if cfg.array_clock < 2 else "smaller blocks"
         raise UnsupportedError(f"GEMM needs {needs.dsp} DSPs of {AVAILABLE.dsp}; use {way}")
 
 

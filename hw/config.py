@@ -207,6 +207,14 @@ class Config(Fields):
         return self.batch * self.block_in * self.block_out
 
     @property
+    def multipliers(self) -> int:
+        """Multipliers of GEMM, each a DSP: two products share one with `dsp_packing`, and two halves of the channels
+        take turns at it with `array_clock` 2.
+        """
+        pairs = 2 if self.dsp_packing and self.block_out > 1 else 1
+        return self.macs_per_cycle // pairs // self.array_clock
+
+    @property
     def row_taps(self) -> int:
         """Most taps of a DWGEMM micro-op, and rows of weights that lie together for them; 1 without `depthwise_rows`.
 
@@ -303,6 +311,14 @@ PRESETS: dict[str, Config] = {
     ),
     "pynq_z1_plus": _PYNQ_Z1.replace(
         name="pynq_z1_plus", extensions=STANDARD_EXTENSIONS | {"depthwise_rows", "lookup", "lane_reduce"}
+    ),
+    "pynq_z1_fast": _PYNQ_Z1.replace(
+        name="pynq_z1_fast",
+        block_out=32,
+        wgt_bytes=1 << 18,
+        load_ports=2,
+        array_clock=2,
+        extensions=STANDARD_EXTENSIONS - {"depthwise"},
     ),
     "pynq_z1_two": _PYNQ_Z1.replace(name="pynq_z1_two", units=("gemm", "ternary"), acc_banks=TERNARY_BANKS),
     "tiny": _TINY,

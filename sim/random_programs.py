@@ -325,9 +325,13 @@ _TABLES = PRESETS["tiny"].extensions | {"lookup", "lane_reduce"}
 WIDE = PRESETS["tiny"].replace(
     name="wide", axi_bits=128, batch=4, inp_bytes=2048, acc_bytes=4096, load_ports=2, tables=2, extensions=_TABLES
 )
-# two narrow ports, and nothing that the post-processing unit does
+# two narrow ports, a clock of its own for the multipliers, and nothing that the post-processing unit does
 PORTS = PRESETS["tiny"].replace(
-    name="ports", axi_bits=32, load_ports=2, extensions=PRESETS["tiny"].extensions - {"requant", "rescale"}
+    name="ports",
+    axi_bits=32,
+    load_ports=2,
+    array_clock=2,
+    extensions=PRESETS["tiny"].extensions - {"requant", "rescale"},
 )
 EIGHT = {"block_in": 8, "block_out": 8, "wgt_bytes": 1 << 12, "acc_bytes": 1 << 12, "ppu_lanes": 8}
 ROWS = PRESETS["tiny"].replace(

@@ -137,11 +137,10 @@ def _memories(cfg: Config) -> list[tuple[int, int, int, int]]:
 
 
 def _dsps(cfg: Config) -> int:
-    products = cfg.macs_per_cycle // (2 if cfg.dsp_packing and cfg.block_out > 1 else 1)
     requant = "requant" in cfg.extensions
     lanes = min(cfg.ppu_lanes, cfg.lanes) * (_PRODUCTS + requant)
     addresses = _MOVERS + 1 + requant + (2 if cfg.acc_banks > 1 else 0)  # rows of stores, parameters, banks of loads
-    return products + lanes + addresses
+    return cfg.multipliers + lanes + addresses
 
 
 # parts of the core, and the blocks below which they begin, as paths of boards/synthesis.py; the longest path decides

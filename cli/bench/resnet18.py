@@ -69,7 +69,7 @@ def run(bench: Bench, names: tuple[str, ...]) -> bool:
     rows, about = measured.rows, dict[str, Any]()
     network = [row for row in rows if row["name"] != EXTRA]
     sums = {"total": _sum(network), "offloaded": _sum([row for row in network if row["offloaded"]])}
-    if not names:
+    if not names and bench.cfg.block_in == bench.cfg.block_out:  # else a layer's output is no input as it lies
         sums["one_program"] = measured.one_program(sums["offloaded"])
     if bench.out is not None:
         about["files"] = write_files(Path(bench.out), rows, bench.cfg, bench.dram, measured.runs)

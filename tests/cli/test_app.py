@@ -98,7 +98,7 @@ def test_options():
 
 def test_presets_and_files_of_fields(folder):
     assert offered("compile", "--config", "") == [*PRESETS, "mine.json", "sub/"]
-    assert offered("compile", "--config", "p") == ["pynq_z1", "pynq_z1_lean", "pynq_z1_plus", "pynq_z1_two"]
+    assert offered("compile", "--config", "p") == ["pynq_z1", "pynq_z1_lean", "pynq_z1_plus", "pynq_z1_fast", "pynq_z1_two"]
     assert offered("rtl", "--config", "m") == ["mine.json"]
 
 
@@ -133,7 +133,7 @@ def test_files_by_suffix(folder, words, found):
 
 def test_forms_of_config(folder):
     assert offered("config", "") == ["check", "diff", *PRESETS, "mine.json", "sub/"]
-    assert offered("config", "p") == ["pynq_z1", "pynq_z1_lean", "pynq_z1_plus", "pynq_z1_two"]
+    assert offered("config", "p") == ["pynq_z1", "pynq_z1_lean", "pynq_z1_plus", "pynq_z1_fast", "pynq_z1_two"]
     assert offered("config", "diff", "vta", "t") == ["tiny", "tiny_two"]
     assert offered("config", "check", "m") == ["mine.json"]
     assert offered("config", "tiny", "--j") == ["--json"]

@@ -95,7 +95,7 @@ def test_two_words_of_which_the_first_is_no_form(tilewright):
         (PYNQ.replace(axi_bits=32), "board PYNQ-Z1", "Config.axi_bits = 32: must be 64, as the board's memory ports"),
         (PYNQ.replace(store_ports=2), "rtl, synth", "Config.store_ports = 2: the core has 1; use that"),
         (Config(inp_bits=4), "networks", "inp_bits is 4 and out_bits 8; int8 activations need 8"),
-        (Config(block_in=32, dsp_packing=True), "board PYNQ-Z1", "GEMM needs 256 DSPs of 220; use smaller blocks"),
+        (Config(block_in=32, dsp_packing=True), "board PYNQ-Z1", "GEMM needs 256 DSPs of 220; use array_clock = 2"),
         (
             Config(block_in=64, block_out=64, wgt_bytes=1 << 20, dsp_packing=True),
             "board PYNQ-Z1",

@@ -256,6 +256,7 @@ def test_fields_are_data_alone():
 
 def test_what_describes_the_circuit_alone():
     assert [name for name, p in parameters(Fields).items() if p.part == Part.CIRCUIT] == CIRCUIT
+    assert [name for name, p in parameters(Fields).items() if p.part == Part.LATER_CIRCUIT] == ["array_clock"]
     later = [name for name, p in parameters(Fields).items() if p.part == Part.LATER]
     assert later == ["tables", "units", "ternary_blocks", "twgt_bytes"]
 

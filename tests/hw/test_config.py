@@ -74,6 +74,12 @@ REFUSED = [
     ({"token_depth": 0}, "Config.token_depth = 0: must be an integer from 1 to 65535; nearest is 1"),
     ({"token_depth": 2.5}, "Config.token_depth = 2.5: must be an integer from 1 to 65535; nearest are 2 and 3"),
     ({"dsp_packing": 1}, "Config.dsp_packing = 1: must be true or false"),
+    ({"array_clock": 3}, "Config.array_clock = 3: must be a power of two; nearest is 2"),
+    (
+        {"array_clock": 2, "dsp_packing": True, "block_out": 2},
+        "Config.array_clock = 2: two halves of the output channels share the multipliers, so block_out must be at "
+        "least 4 with dsp_packing, not 2; nearest is array_clock = 1",
+    ),
     (
         {"extensions": {"requant", "reqaunt"}},
         "Config.extensions = reqaunt: unknown; known are acc8, depthwise, depthwise_rows, lane_reduce, "
@@ -253,6 +259,7 @@ CIRCUIT_FACTS = [
     {"token_depth": 8},
     {"ppu_lanes": 16},
     {"dsp_packing": True},
+    {"array_clock": 2},
 ]
 
 
@@ -359,7 +366,7 @@ def test_load_config_takes_presets_values_and_configurations():
     assert load_config("tiny") is TINY
     assert load_config(TINY) is TINY
     assert load_config(TINY.to_dict()) == TINY
-    known = "vta, pynq_z1, pynq_z1_lean, pynq_z1_plus, pynq_z1_two, tiny, tiny_two"
+    known = "vta, pynq_z1, pynq_z1_lean, pynq_z1_plus, pynq_z1_fast, pynq_z1_two, tiny, tiny_two"
     with refused(f"unknown preset 'tinny'; known are {known}, or give a .json file"):
         load_config("tinny")
 

@@ -23,8 +23,8 @@ TINY = PRESETS["tiny"]
 # Its parameters are no whole beats of more than 128 bits; entries of all other memories are smaller than a beat.
 PLAIN = TINY.replace(extensions=TINY.extensions - {"requant", "rescale"})
 BLOCK16 = PRESETS["pynq_z1"].replace(uop_bytes=1 << 11, inp_bytes=1 << 12, wgt_bytes=1 << 14, acc_bytes=1 << 13)
-FAST = [PLAIN.replace(axi_bits=32, load_ports=2)]  # `PORTS` of sim/random_programs.py
-SLOW = [TINY.replace(axi_bits=32, load_ports=2), PLAIN.replace(axi_bits=512, queue_depth=4)]
+FAST = [PLAIN.replace(axi_bits=32, load_ports=2, array_clock=2)]  # `PORTS` of sim/random_programs.py
+SLOW = [TINY.replace(axi_bits=32, load_ports=2), PLAIN.replace(axi_bits=32, load_ports=2), PLAIN.replace(axi_bits=512, queue_depth=4)]
 SLOW += [PLAIN.replace(axi_bits=bits) for bits in (256, 512)]
 SLOW += [TINY.replace(axi_bits=bits) for bits in (64, 128)]
 SLOW += [BLOCK16.replace(axi_bits=bits) for bits in (256, 512)]
@@ -38,6 +38,7 @@ SLOW += [TINY.replace(acc_banks=banks) for banks in (1, 4)]
 SLOW += [TINY.replace(ppu_lanes=lanes) for lanes in (1, 2, 64)]
 SLOW += [BLOCK16.replace(ppu_lanes=lanes) for lanes in (4, 16)]
 SLOW += [BLOCK16.replace(dsp_packing=packing) for packing in (False, True)]
+SLOW += [BLOCK16.replace(array_clock=2), TINY.replace(array_clock=2)]
 
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 

@@ -17,7 +17,9 @@ ODD = Config(
 SINGLE = Config(name="single", block_in=1, block_out=1, inp_bytes=1 << 10, wgt_bytes=1 << 10, acc_bytes=1 << 12)
 CONFIGS = [PRESETS["vta"], PRESETS["pynq_z1"], TINY, TINY.replace(dsp_packing=True), ODD, ODD.replace(dsp_packing=True)]
 CONFIGS += [SINGLE, SINGLE.replace(dsp_packing=True)]
-CONFIGS += [cfg.replace(array_clock=2) for cfg in CONFIGS if cfg.block_out >= 4]
+DOUBLE = TINY.replace(array_clock=2)
+CONFIGS += [DOUBLE, DOUBLE.replace(dsp_packing=True), ODD.replace(array_clock=2)]
+CONFIGS += [TINY.replace(block_in=8, block_out=16, dsp_packing=True, array_clock=2, extensions=(), wgt_bytes=1 << 13, acc_bytes=1 << 12, inp_bytes=1 << 11)]
 CORNERS = (-128, -127, -1, 0, 1, 127)
 
 
@@ -64,14 +66,20 @@ def extreme_pairs(cfg, rng):
     return pairs
 
 
+def named(cfg):
+    return f"{cfg.name}-{'packed' if cfg.dsp_packing else 'plain'}-{cfg.array_clock}"
+
+
 @pytest.mark.circuit
-@pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: f"{c.name}-{'packed' if c.dsp_packing else 'plain'}")
+@pytest.mark.parametrize("cfg", CONFIGS, ids=named)
 def test_random_and_extreme_operands(cfg):
     check(cfg, extreme_pairs(cfg, np.random.default_rng(1)))
 
 
 @pytest.mark.parametrize(
-    "cfg", [PRESETS["pynq_z1"], TINY, TINY.replace(batch=2, dsp_packing=True)], ids=["pynq_z1", "plain", "batch"]
+    "cfg",
+    [PRESETS["pynq_z1"], TINY, TINY.replace(batch=2, dsp_packing=True), DOUBLE],
+    ids=["pynq_z1", "plain", "batch", "double"],
 )
 def test_rows_element_by_element_between_tiles(cfg):
     rng = np.random.default_rng(3)
@@ -90,7 +98,11 @@ EIGHT = {"block_in": 8, "block_out": 8, "wgt_bytes": 1 << 12, "acc_bytes": 1 << 
 
 
 @pytest.mark.parametrize("packing", [False, True])
-@pytest.mark.parametrize("shape", [{}, {"batch": 2}, EIGHT], ids=["blocks of 4", "batch", "blocks of 8"])
+@pytest.mark.parametrize(
+    "shape",
+    [{}, {"batch": 2}, EIGHT, {"array_clock": 2}],
+    ids=["blocks of 4", "batch", "blocks of 8", "twice the clock"],
+)
 def test_several_taps_between_rows_and_tiles(shape, packing):
     cfg = ROWS.replace(**shape, dsp_packing=packing)
     rng, taps = np.random.default_rng(4), cfg.row_taps
@@ -125,9 +137,10 @@ def test_every_corner_of_a_pair_of_products(packing):
     check(cfg, pairs)
 
 
-def test_stages_without_operands_keep_their_contents():
-    dot = Dot(TINY)
+@pytest.mark.parametrize("cfg", [TINY, DOUBLE], ids=named)
+def test_stages_without_operands_keep_their_contents(cfg):
+    dot = Dot(cfg)
     operands = {"en": 1, "inp": pack([1, 2, 3, 4], 8), "wgt": pack(np.ones(16), 8)}
     sums = {f"sums.{k}": 10 for k in range(4)}
-    rows = (operands, {}), ({"en": 0, "inp": 0}, {}, array_latency(TINY) - 1), ({}, sums, 4)
+    rows = (operands, {}), ({"en": 0, "inp": 0}, {}, array_latency(cfg) - 1), ({}, sums, 4)
     simulate(dot, script(dot, *rows))
