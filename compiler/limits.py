@@ -24,8 +24,10 @@ def most_padding(cfg: Config) -> int:
 
 def runs_whole_networks(cfg: Config) -> bool:
     """True where networks become one launch with activations that stay packed; else each layer is a launch."""
-    whole = {"requant", "acc8", "pad_value", "rescale"} <= cfg.extensions and cfg.block_in == cfg.block_out
-    return whole and min(cfg.inp_bits, cfg.wgt_bits, cfg.out_bits) == 8
+    whole = {"requant", "acc8", "pad_value", "rescale"} <= cfg.extensions
+    # entries of inputs are parts of those that stores write
+    blocks = cfg.block_out == cfg.block_in or (cfg.batch == 1 and cfg.block_out % cfg.block_in == 0)
+    return whole and blocks and min(cfg.inp_bits, cfg.wgt_bits, cfg.out_bits) == 8
 
 
 def activations_refused(cfg: Config) -> str:

@@ -39,8 +39,8 @@ class Config(Fields):
     parameters (PAR) of one group of `block_out` channels. A size that is not given, or None, is VTA's,
     or less where the instruction words could not index as many entries (hw/checks.py).
 
-    The fields of `Part.CIRCUIT` and `Part.LATER_CIRCUIT` describe the circuit only: programs do not depend on them, so they are
-    not part of the `fingerprint`.
+    The fields of `Part.CIRCUIT` and `Part.LATER_CIRCUIT` describe the circuit only: programs do not depend on them, so
+    they are not part of the `fingerprint`.
 
     Raises `ConfigError` for a value that no accelerator can have; the text names the field, the value,
     what is allowed and the nearest value that is.

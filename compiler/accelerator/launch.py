@@ -122,7 +122,7 @@ class NetworkLaunch:
             if len(t.shape) > 4:
                 image = (*t.shape[:2], *shape[2:4])
                 source = self.steps.host(f"{t.name}.image", "reshape", {"shape": list(image)}, [t.name], image)
-            blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in, **order}
+            blocks = {"batch": self.cfg.batch, "block": self.cfg.block_out, **order}
             packed = self.steps.host(f"{t.name}.pack", "pack", blocks, [source], shape)
         self._bind_views(t.name, self._buffer(t.name, packed))
 
@@ -208,7 +208,7 @@ def _not_in_place(graph: g.Graph, ops: Sequence[g.Operator], op: g.Write) -> str
 def state_of(graph: g.Graph, cache: g.Tensor, cfg: Config) -> Tensor:
     """The state of an executable that holds `cache` in blocks of channels, and becomes what launches make of it."""
     initial = next(s.initial for s in graph.states if s.tensor.name == cache.name)
-    packed = layout.pack_blocks(initial, cfg.batch, cfg.block_in)
+    packed = layout.pack_blocks(initial, cfg.batch, cfg.block_out)
     return Tensor(cache.name, packed_shape(cache.shape, cfg), "int8", "state", packed, cache.name)
 
 
@@ -242,7 +242,7 @@ def _parts(op: g.Operator, cfg: Config) -> Sequence[tuple[g.Tensor, int]]:
     Where channels follow that do not begin a block, they take the lanes that the first input leaves empty.
     """
     parts = op.parts if op.output.shape[0] <= cfg.batch and op.output.dtype == "int8" else ()
-    whole = all(t.data is None and channel % cfg.block_in == 0 for t, channel in parts)
+    whole = all(t.data is None and channel % cfg.block_out == 0 for t, channel in parts)
     return parts if whole else [(t, channel) for t, channel in parts[:1] if t.data is None]
 
 

@@ -30,8 +30,8 @@ from .sequences import as_images, multiplies_images
 class Accelerator(ExecModule):
     """The module `accelerator`: activations of a launch stay in its memory in blocks of channels.
 
-    Needs the extensions `requant`, `acc8` and `pad_value`, int8 operands and blocks of one size. `kernels` are tried
-    beside those of compiler/kernels/table.py.
+    Needs the extensions `requant`, `acc8` and `pad_value`, int8 operands, and `block_out` a multiple of `block_in`.
+    `kernels` are tried beside those of compiler/kernels/table.py.
     """
 
     name = "accelerator"

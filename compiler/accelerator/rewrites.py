@@ -60,7 +60,7 @@ def _in_place(op: g.StridedSlice, reader: g.QConv2d, cfg: Config) -> bool:
     plain = x.data is None and x.dtype == "int8" and set(op.strides) == {1}
     alike = (x.shape[0], *x.shape[2:]) == (y.shape[0], *y.shape[2:])
     end = op.begin[1] + y.shape[1]
-    return plain and alike and not op.begin[1] % cfg.block_in and (end == x.shape[1] or not end % cfg.block_in)
+    return plain and alike and not op.begin[1] % cfg.block_out and (end == x.shape[1] or not end % cfg.block_out)
 
 
 def successive(graph: g.Graph) -> g.Graph:

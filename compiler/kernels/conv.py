@@ -49,7 +49,7 @@ def dense(k: Kernel, op: g.QDense) -> None:
     need_layer(op)
     if op.ternary:
         return divided(k, op)
-    _append(k, op, dense_of, op.shape, layout.pack_dense_weights(op.weight, k.cfg))
+    _append(k, op, dense_of, *_vectors(op.shape, op.weight, k.cfg))
 
 
 @by_shape(_facts)
@@ -61,7 +61,8 @@ def conv2d(k: Kernel, op: g.QConv2d) -> None:
         return divided(k, op)
     if k.fold is not None:
         return folded_conv(k, op)
-    refuse(max(op.pads) > most_padding(cfg), f"padding {op.pads}: at most {most_padding(cfg)}")
+    shape, weight = in_entries(replace(op.shape, groups=1), ungrouped(op), cfg)
+    refuse(max(shape.pads) > most_padding(cfg), f"padding {op.pads}: at most {most_padding(cfg)} entries")
     if (part := groups_per_part(op, cfg)) < op.groups:
         for one in _parts(k.rec, op, part):
             language.lower(conv2d, k.rec, one)
@@ -71,7 +72,7 @@ def conv2d(k: Kernel, op: g.QConv2d) -> None:
         weights = layout.pack_depthwise_weights(op.weight[:, 0], cfg)
         depthwise.append(k.rec, op, _buffers(k, op, weights), fill)
     else:
-        _append(k, op, conv2d_of, replace(op.shape, groups=1), layout.pack_weights(ungrouped(op), cfg), pad_value=fill)
+        _append(k, op, conv2d_of, shape, layout.pack_weights(weight, cfg), pad_value=fill)
 
 
 @by_shape(_facts)
@@ -81,9 +82,36 @@ def whole_image(k: Kernel, op: g.QConv2d) -> None:
     one = op.shape.kernel == op.shape.size and not any(op.pads) and op.groups == 1 and op.dilations == (1, 1)
     if not one or op.shape.taps == 1 or op.ternary or k.fold is not None:
         raise Unfit("its image has several places for the kernel")
-    entries = -(-op.shape.c // k.cfg.block_in) * k.cfg.block_in * op.shape.taps
+    shape, weight = in_entries(op.shape, op.weight, k.cfg)
+    entries = -(-shape.c // k.cfg.block_in) * k.cfg.block_in * shape.taps
     row = replace(op.shape, c=entries, h=1, w=1, kernel=(1, 1))
-    _append(k, op, dense_of, row, layout.pack_weights(op.weight, k.cfg))
+    _append(k, op, dense_of, row, layout.pack_weights(weight, k.cfg))
+
+
+def in_entries(shape: ConvShape, weight: NDArray[np.int8], cfg: Config) -> tuple[ConvShape, NDArray[np.int8]]:
+    """The convolution on the image as it lies, and its weights (o, c, kh, kw).
+
+    A pixel of a block of channels is an entry that a store wrote, `block_out` channels: several entries of inputs where
+    `block_in` is less. They are columns of a wider image, in which the kernel reads all columns of a pixel; those that
+    a dilation leaves out are zeros.
+    """
+    parts, (o, c, kh, kw), (dy, dx) = cfg.block_out // cfg.block_in, weight.shape, shape.dilations
+    if parts == 1:
+        return shape, weight
+    (_, left, _, right), blocks, span = shape.pads, -(-c // cfg.block_out), (kw - 1) * dx + 1
+    wide = np.zeros((o, blocks * cfg.block_out, kh, span), np.int8)
+    wide[:, :c, :, ::dx] = weight
+    wide = wide.reshape(o, blocks, parts, cfg.block_in, kh, span).transpose(0, 1, 3, 4, 5, 2)
+    weight = wide.reshape(o, blocks * cfg.block_in, kh, span * parts)
+    changes = {"c": weight.shape[1], "w": parts * shape.w, "kernel": weight.shape[2:], "dilations": (dy, 1)}
+    pads = (shape.pads[0], parts * left, shape.pads[2], parts * right)
+    return replace(shape, **changes, strides=(shape.strides[0], parts * shape.strides[1]), pads=pads), weight
+
+
+def _vectors(shape: ConvShape, weight: NDArray[np.int8], cfg: Config) -> tuple[ConvShape, NDArray[np.int8]]:
+    """The dense layer on vectors in whole blocks of `block_out`, and its packed weights."""
+    more = -shape.c % max(cfg.block_in, cfg.block_out)
+    return replace(shape, c=shape.c + more), layout.pack_dense_weights(np.pad(weight, ((0, 0), (0, more))), cfg)
 
 
 def groups_per_part(op: g.QConv2d, cfg: Config) -> int:
@@ -98,7 +126,7 @@ def groups_per_part(op: g.QConv2d, cfg: Config) -> int:
         rows = kh * layout.depthwise_pitch(cfg, kw)
         return min(op.groups, max(1, reach(cfg, kw, op.shape.dilations[1]) // rows) * cfg.block_out)
     inputs, outputs = op.weight.shape[1], len(op.weight) // op.groups
-    whole = (k for k in range(1, op.groups) if op.groups % k == 0 and not k * inputs % cfg.block_in)
+    whole = (k for k in range(1, op.groups) if op.groups % k == 0 and not k * inputs % cfg.block_out)
     return next((k for k in whole if not k * outputs % cfg.block_out), op.groups)
 
 
@@ -212,7 +240,8 @@ def integer_conv2d(k: Kernel, op: g.IntegerConv2d) -> None:
     if own_rows(op, k.cfg):
         weights, ready, shape = layout.pack_depthwise_weights(op.weight[:, 0], k.cfg), depthwise_of, op.shape
     else:
-        weights, ready, shape = layout.pack_weights(ungrouped(op), k.cfg), conv2d_of, replace(op.shape, groups=1)
+        shape, weight = in_entries(replace(op.shape, groups=1), ungrouped(op), k.cfg)
+        weights, ready = layout.pack_weights(weight, k.cfg), conv2d_of
     _append_planes(k, op, ready, shape, {"w": k.rec.constant(f"{op.name}.w", weights)})
 
 
@@ -222,8 +251,8 @@ def integer_dense(k: Kernel, op: g.IntegerMatMul) -> None:
     if op.weight is None or op.x.data is not None:
         raise Unfit("its operands are not rows and a constant int8 matrix")
     n, features = op.x.shape
-    weights = k.rec.constant(f"{op.name}.w", layout.pack_dense_weights(op.weight, k.cfg))
-    _append_planes(k, op, dense_of, ConvShape(n, features, 1, 1, len(op.weight)), {"w": weights})
+    shape, weights = _vectors(ConvShape(n, features, 1, 1, len(op.weight)), op.weight, k.cfg)
+    _append_planes(k, op, dense_of, shape, {"w": k.rec.constant(f"{op.name}.w", weights)})
 
 
 def _append_planes(
@@ -256,8 +285,9 @@ def dense16(k: Kernel, op: g.Dense16) -> None:
         raise Unfit(why)
     planes, (low, high), bias = op.result_bytes, op.result_ends, op.corrected_bias
     multiplier, exponent = op.multipliers
+    shape, weights = _vectors(ConvShape(*op.x.shape, 1, 1, len(op.weight)), op.weight, k.cfg)
     buffers = {
-        "w": k.rec.constant(f"{op.name}.w", layout.pack_dense_weights(op.weight, k.cfg)),
+        "w": k.rec.constant(f"{op.name}.w", weights),
         "scale": k.requant(Requant(0, 1 << 30, 1, 0), "scale", multiplier=multiplier, exponent=exponent).buffer,
     }
     chain: list[Stage] = [("rescale", "scale")]
@@ -268,5 +298,4 @@ def dense16(k: Kernel, op: g.Dense16) -> None:
         chain.append(("max", int(_INT16.min)))
     if planes == 2 and high > _INT16.max:
         chain.append(("min", int(_INT16.max)))
-    n, features = op.x.shape
-    _append_planes(k, op, dense_of, ConvShape(n, features, 1, 1, len(op.weight)), buffers, tuple(chain))
+    _append_planes(k, op, dense_of, shape, buffers, tuple(chain))

@@ -160,9 +160,11 @@ def _places(k: Kernel, size: int, others: int) -> tuple[Slots, Slots]:
     if k.cfg.inp_depth < k.cfg.acc_depth:  # micro-ops name so few accumulators as second operands
         zs = k.slots(others, Mem.ACC, high=k.cfg.inp_depth)
         return k.slots(size, Mem.ACC), zs
-    ys, zs = k.banks(size), k.banks(others)
-    zs.next()
-    return ys, zs
+    # one piece of each bank: what is free may be no more, and in two pieces
+    banks = ((low, low + k.bank) for low in (0, k.bank))
+    pairs = [k.tiles(Mem.ACC, {"entry": size}, {"entry": others}, low=low, high=high) for low, high in banks]
+    (y, z), (other_y, other_z) = pairs
+    return Slots((y, other_y)), Slots((other_z, z))
 
 
 def prelu(k: Kernel, op: g.Prelu) -> None:

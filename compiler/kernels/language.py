@@ -93,6 +93,9 @@ class Slots:
         return tiles
 
 
+_ON_ACCUMULATORS = frozenset({"acc8", "pad_value", "requant", "rescale"})
+
+
 class Kernel:
     """Records the statements of a kernel function for one operator `op` into the program of `rec`.
 
@@ -110,13 +113,23 @@ class Kernel:
     # what the kernel needs
 
     def need(self, *extensions: str, batch: int = 0) -> None:
-        """Raise `Unfit` without these extensions, blocks of one size, or a batch of `batch` where one is given."""
+        """Raise `Unfit` without these extensions, or a batch of `batch` where one is given.
+
+        Of extensions that move and scale accumulators alone the blocks may differ; products need blocks of one size,
+        but for those of `fold`.
+        """
         cfg = self.cfg
         if missing := sorted({*extensions} - cfg.extensions):
             raise Unfit(f"it needs the extension{'s' * (len(missing) > 1)} {', '.join(missing)}")
-        if cfg.block_in != cfg.block_out or (batch and cfg.batch != batch):
-            wanted = f"batch {batch} and blocks" if batch else "blocks"
-            raise Unfit(f"batch {cfg.batch}, blocks {cfg.block_in} and {cfg.block_out}: it needs {wanted} of one size")
+        if batch and cfg.batch != batch:
+            raise Unfit(f"batch {cfg.batch}: it needs batch {batch}")
+        if not {*extensions} <= _ON_ACCUMULATORS:
+            self._need_equal_blocks()
+
+    def _need_equal_blocks(self) -> None:
+        cfg = self.cfg
+        if cfg.block_in != cfg.block_out and self.fold is None:
+            raise Unfit(f"blocks {cfg.block_in} and {cfg.block_out}: it needs blocks of one size")
 
     @property
     def slot(self) -> int:
@@ -309,7 +322,7 @@ class Kernel:
 
     def packed_constant(self, name: str, values: NDArray[np.integer]) -> Array:
         """A constant (n, c, ...) in DRAM, packed as activations are."""
-        packed = layout.pack_blocks(values, self.cfg.batch, self.cfg.block_in)
+        packed = layout.pack_blocks(values, self.cfg.batch, self.cfg.block_out)
         return self.array(self.rec.constant(f"{self.op.name}.{name}", packed))
 
     # statements
@@ -400,6 +413,7 @@ class Kernel:
         Unit `ternary` multiplies by weights in TWGT: `y` is in the first plane of a bank, and the products of the other
         blocks of a group go to the same place in the next planes.
         """
+        self._need_equal_blocks()
         views, ternary = (y, product.x, product.weights), product.weights.mem is Mem.TWGT
         for mem, view in zip((Mem.ACC, Mem.INP, Mem.TWGT if ternary else Mem.WGT), views):
             _in(mem, view)

@@ -35,7 +35,7 @@ def concatenate(k: Kernel, op: g.Concat) -> None:
     if any(t.data is not None for t in op.inputs):
         raise Unfit("a constant part")
     if op.axis == 1 and not whole_blocks(op, k.cfg):
-        parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % k.cfg.block_in]
+        parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % k.cfg.block_out]
         raise Unfit(f"{parts[0]} channels are not whole blocks")
     inputs, axis = [k.input(number) for number in range(len(op.inputs))], "nbhw"[op.axis]
     ends = accumulate(x.shape[axis] for x in inputs)
@@ -46,7 +46,7 @@ def concatenate(k: Kernel, op: g.Concat) -> None:
 @by_shape()
 def cut(k: Kernel, op: g.StridedSlice) -> None:
     """Copies of the part that a slice without steps takes, whole blocks of channels of all images of a batch."""
-    block, same = k.cfg.block_in, op.x.shape[0] == op.output.shape[0]
+    block, same = k.cfg.block_out, op.x.shape[0] == op.output.shape[0]
     if len(op.x.shape) not in (2, 4) or op.x.dtype != "int8" or not (same or k.cfg.batch == 1):
         raise Unfit(f"{op.x.dtype} {op.x.shape} to {op.output.shape}")
     refuse(any(step != 1 and n > 1 for step, n in zip(op.strides, op.output.shape)), f"steps of {op.strides}")
@@ -153,7 +153,7 @@ def _move(k: Kernel, op: g.Selection, blocks: int) -> None:
         raise Unfit("it moves other elements than channels, or rows and columns of images in steps")
     inputs = [k.image(number) for number in range(len(op.inputs))]
     out = k.output if len(op.output.shape) == 4 else k.output.split("b", b=k.output.shape["b"], h=1, w=1)
-    first = op.x.shape[1] // k.cfg.block_in if inputs[0].shares(out) else 0  # blocks that nothing is added to
+    first = op.x.shape[1] // k.cfg.block_out if inputs[0].shares(out) else 0  # blocks that nothing is added to
     move_images(k, move, inputs, out, blocks, first)
 
 

@@ -18,7 +18,7 @@ from .. import graph as g
 from ..graph.integer_forms import Requant, mean_store
 from ..limits import most_padding
 from ..schedule.pool import pool_of
-from .language import TILE, Kernel, Tile, Unfit, cuts, equal_parts, every, refuse
+from .language import TILE, Array, Kernel, Tile, Unfit, cuts, equal_parts, every, refuse
 
 _PARTS = 4  # tiles of an image at least: the loads of one overlap the sums of another
 
@@ -38,6 +38,8 @@ def mean_of_pixels(k: Kernel, op: g.Mean | g.AveragePool | g.ExactAveragePool) -
     outer, count, inner = whole if len(axes) == 2 else rows if axes == (2,) else columns
     x = x.merged("all").split("all", outer=outer, count=count, inner=inner)
     most, each = min(outer, k.slot // (count * inner), k.bank // inner), count
+    if k.cfg.block_in != k.cfg.block_out:
+        return _mean_on_alu(k, op, x, out)
     if most == 0:
         most, each = 1, min(count, k.slot // inner)
     else:
@@ -50,6 +52,18 @@ def mean_of_pixels(k: Kernel, op: g.Mean | g.AveragePool | g.ExactAveragePool) -
         for part in cuts(count, each):
             y += xs.load(x[these, part]) @ one
         k.store(out[these.start * inner : these.stop * inner], y.merged("y"), par)
+
+
+def _mean_on_alu(k: Kernel, op: g.Mean | g.AveragePool | g.ExactAveragePool, x: Array, out: Array) -> None:
+    """The sums over axis `count` by the ALU, where entries of inputs are parts of those of accumulators."""
+    k.need("acc8")
+    outer, count, inner = x.shape.values()
+    most = min(outer, k.bank // (count * inner))
+    refuse(most == 0, f"{count * inner} entries: at most {k.bank}")
+    par, ys = k.parameters(mean_requant(op, k.rec.contract)), k.banks(most * count * inner)
+    for these in cuts(outer, most):
+        sums = ys.load(x[these]).sum_along("count")
+        k.store(out[these.start * inner : these.stop * inner], sums.merged("y"), par)
 
 
 def mean_of_channels(k: Kernel, op: g.Mean) -> None:

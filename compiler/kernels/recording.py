@@ -95,7 +95,7 @@ class Recording:
         if t.data.ndim > len(op.output.shape) or any(n not in (1, m) for n, m in pairs):
             raise ScheduleError(f"a constant of shape {t.data.shape} for a result of shape {op.output.shape}")
         whole = np.broadcast_to(t.data, op.output.shape)
-        return self.constant(f"{op.name}.{t.name}", layout.pack_blocks(whole, self.cfg.batch, self.cfg.block_in))
+        return self.constant(f"{op.name}.{t.name}", layout.pack_blocks(whole, self.cfg.batch, self.cfg.block_out))
 
     def symbol(self, t: g.Tensor, k: int = 0, *, step: int = 0, block: int = 1, within: int = 0) -> Symbol:
         """The symbol by which an address moves with element `k` of integer input `t`."""
@@ -106,7 +106,7 @@ class Recording:
         """The region of `part`, channels of `t` from `channel` on, which begins a block; one batch of images."""
         whole, start = place(self.activations[t.name])
         shape = packed_shape(part.shape, self.cfg)
-        start += channel // self.cfg.block_in * math.prod(shape[2:])
+        start += channel // self.cfg.block_out * math.prod(shape[2:])
         return Region(part.name, shape, whole=whole, start=start)
 
     def parameters(self, name: str, **values: Any) -> Buffer:
@@ -151,7 +151,7 @@ def packed_shape(shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
     """The shape of a packed activation (n, c, h, w) or (n, c); of more dimensions those before the last are rows."""
     n, c, *size = shape
     size = [math.prod(size[:-1]), size[-1]] if len(size) > 2 else size
-    return (-(-n // cfg.batch), -(-c // cfg.block_in), *size, cfg.batch, cfg.block_in)
+    return (-(-n // cfg.batch), -(-c // cfg.block_out), *size, cfg.batch, cfg.block_out)
 
 
 def packed_bytes(t: g.Tensor, cfg: Config) -> int:
@@ -215,7 +215,7 @@ def stand_in(kind: type[_Kind], op: g.Operator, **changes: Any) -> _Kind:
 
 def whole_blocks(op: g.Concat, cfg: Config) -> bool:
     """True if every part of a concatenation of channels begins a block, so that it may be computed at its place."""
-    parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % cfg.block_in]
+    parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % cfg.block_out]
     constant = any(t.data is not None for t in op.inputs)
     return op.axis == 1 and op.output.shape[0] <= cfg.batch and not parts and not constant
 

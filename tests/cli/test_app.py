@@ -98,7 +98,13 @@ def test_options():
 
 def test_presets_and_files_of_fields(folder):
     assert offered("compile", "--config", "") == [*PRESETS, "mine.json", "sub/"]
-    assert offered("compile", "--config", "p") == ["pynq_z1", "pynq_z1_lean", "pynq_z1_plus", "pynq_z1_fast", "pynq_z1_two"]
+    assert offered("compile", "--config", "p") == [
+        "pynq_z1",
+        "pynq_z1_lean",
+        "pynq_z1_plus",
+        "pynq_z1_fast",
+        "pynq_z1_two",
+    ]
     assert offered("rtl", "--config", "m") == ["mine.json"]
 
 

@@ -101,6 +101,8 @@ def test_how_networks_run():
     assert not runs_whole_networks(PRESETS["vta"])  # layer by layer
     other = frozenset({"requant", "acc8", "pad_value", "rescale"})
     assert not runs_whole_networks(PRESETS["tiny"].replace(block_in=8, wgt_bytes=1 << 12, extensions=other))
+    assert runs_whole_networks(PRESETS["pynq_z1_fast"])  # a store writes two entries of inputs
+    assert not runs_whole_networks(PRESETS["pynq_z1_fast"].replace(batch=2))
     assert not runs_whole_networks(pynq.replace(wgt_bits=4, wgt_bytes=1 << 16))
     assert activations_refused(pynq) == ""
     narrow = PRESETS["vta"].replace(inp_bits=4, inp_bytes=1 << 14)

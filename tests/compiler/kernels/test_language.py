@@ -354,7 +354,7 @@ def test_what_does_not_fit_is_unfit():
             k.load(k.tile(Mem.INP, p=5 * 22), k.input(0)[0, 0].window(h=(-16, 22), w=(0, 5)))
         with pytest.raises(Unfit, match="it needs the extension ternary"):
             k.need("ternary")
-        with pytest.raises(Unfit, match="batch 1, blocks 4 and 4: it needs batch 2 and blocks of one size"):
+        with pytest.raises(Unfit, match="batch 1: it needs batch 2"):
             k.need(batch=2)
 
     def large(k, op):

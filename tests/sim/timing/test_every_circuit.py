@@ -24,7 +24,11 @@ TINY = PRESETS["tiny"]
 PLAIN = TINY.replace(extensions=TINY.extensions - {"requant", "rescale"})
 BLOCK16 = PRESETS["pynq_z1"].replace(uop_bytes=1 << 11, inp_bytes=1 << 12, wgt_bytes=1 << 14, acc_bytes=1 << 13)
 FAST = [PLAIN.replace(axi_bits=32, load_ports=2, array_clock=2)]  # `PORTS` of sim/random_programs.py
-SLOW = [TINY.replace(axi_bits=32, load_ports=2), PLAIN.replace(axi_bits=32, load_ports=2), PLAIN.replace(axi_bits=512, queue_depth=4)]
+SLOW = [
+    TINY.replace(axi_bits=32, load_ports=2),
+    PLAIN.replace(axi_bits=32, load_ports=2),
+    PLAIN.replace(axi_bits=512, queue_depth=4),
+]
 SLOW += [PLAIN.replace(axi_bits=bits) for bits in (256, 512)]
 SLOW += [TINY.replace(axi_bits=bits) for bits in (64, 128)]
 SLOW += [BLOCK16.replace(axi_bits=bits) for bits in (256, 512)]

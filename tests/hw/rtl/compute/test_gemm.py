@@ -19,7 +19,18 @@ CONFIGS = [PRESETS["vta"], PRESETS["pynq_z1"], TINY, TINY.replace(dsp_packing=Tr
 CONFIGS += [SINGLE, SINGLE.replace(dsp_packing=True)]
 DOUBLE = TINY.replace(array_clock=2)
 CONFIGS += [DOUBLE, DOUBLE.replace(dsp_packing=True), ODD.replace(array_clock=2)]
-CONFIGS += [TINY.replace(block_in=8, block_out=16, dsp_packing=True, array_clock=2, extensions=(), wgt_bytes=1 << 13, acc_bytes=1 << 12, inp_bytes=1 << 11)]
+CONFIGS += [
+    TINY.replace(
+        block_in=8,
+        block_out=16,
+        dsp_packing=True,
+        array_clock=2,
+        extensions=(),
+        wgt_bytes=1 << 13,
+        acc_bytes=1 << 12,
+        inp_bytes=1 << 11,
+    )
+]
 CORNERS = (-128, -127, -1, 0, 1, 127)
 
 
