@@ -23,7 +23,10 @@ from .options import json_option
 
 DEFAULT = "show"
 CONFIG_HELP = "NAME|FILE is a preset, a VTA string, or a JSON file of fields, VTA's vta_config.json included."
-LAYERWISE = "layer by layer; one launch needs 8-bit weights, block_out a multiple of block_in, requant, acc8, pad_value, rescale"
+LAYERWISE = (
+    "layer by layer; one launch needs 8-bit weights, block_out a multiple of block_in, requant, acc8, pad_value, "
+    "rescale"
+)
 # what follows from the fields
 DERIVED = [f"{mem}_depth" for mem in ("uop", "inp", "wgt", "acc")]
 DERIVED += [f"{mem}_entry_bytes" for mem in ("inp", "wgt", "acc", "out", "par")]
