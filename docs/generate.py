@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 
-from tilewright.boards.pynq_z1 import board
+from tilewright.boards.zynq import board
 from tilewright.cli import config
 from tilewright.cli.app import VERBS, command, exit_codes
 from tilewright.hw import fields, isa, metrics, regs, stages, vta_config

@@ -8,10 +8,12 @@ import pytest
 
 pytest.importorskip("amaranth")
 from tilewright.boards import synthesis
-from tilewright.boards.pynq_z1.board import Board
-from tilewright.boards.pynq_z1.build import Build, write_build
+from tilewright.boards.zynq.board import load_board
+from tilewright.boards.zynq.build import Build, write_build
 from tilewright.boards.synthesis import Resources, Synthesis
 from tilewright.hw.config import PRESETS
+
+PYNQ_Z1 = load_board()
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def path(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """One real build directory: elaborating takes seconds."""
-    return write_build(PRESETS["tiny"], Board(), tmp_path_factory.mktemp("whole"))
+    return write_build(PRESETS["tiny"], PYNQ_Z1, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def test_without_tools_the_directory_is_written_and_one_line_says_what_to_instal
     assert done.err.count("\n") == 1 and f"in {tmp_path / 'b'}, which is complete" in done.err
     assert f"{tmp_path / 'b'}: tilewright_tiny_" in done.out
     assert len(list((tmp_path / "b").iterdir())) == 10
-    assert asked == [("tiny", Board())]
+    assert asked == [("tiny", PYNQ_Z1)]
 
 
 def test_with_vivado(tilewright, printed, tmp_path, path, asked):
@@ -60,7 +62,7 @@ def test_with_vivado(tilewright, printed, tmp_path, path, asked):
     numbers = ("--clock", "80", "--base", "0x40000000", "--memory", "ACP")
     facts = printed("bitstream -o", tmp_path / "b", "--no-count", *numbers)
     assert facts["bitstream"] == str(tmp_path / "b" / f"{facts['name']}.bit")
-    assert asked == [("pynq_z1", Board(80, 0x4000_0000, "ACP"))]
+    assert asked == [("pynq_z1", PYNQ_Z1.replace(clock_mhz=80.0, base=0x4000_0000, memory="ACP"))]
     vivado.write_text("#!/bin/sh\necho ERROR: no licence\nexit 7\n")
     done = tilewright("bitstream", "--config", "tiny", "-o", tmp_path / "c", "--no-count")
     assert done.status == 8 and "failed with status 7: ERROR: no licence; see" in done.err
