@@ -12,6 +12,7 @@ import pynq
 
 from ...hw.errors import BoardError
 from ...runtime.executable import Executable
+from ...runtime.launch import Launch
 from ...runtime.loader import Loaded
 from .board import BOARDS, Board, load_board
 from .driver import PynqDevice
@@ -42,12 +43,12 @@ class Accelerator(_DefaultIP):
             raise BoardError(f"the bitstream is for board {name!r}: give load() a Board; known are {', '.join(BOARDS)}")
         return load_board(name).replace(clock_mhz=float(clock), memory=memory, base=self._base)
 
-    def load(self, program: Executable | str | Path, board: Board | None = None, **options: Any) -> Loaded:
-        """`program`, an executable or a .tw file, ready to run here: a context with `run`, as `Loaded` has it.
+    def load(self, program: Executable | Launch | str | Path, board: Board | None = None, **options: Any) -> Loaded:
+        """`program`, an executable, a launch or a .tw file, ready to run here: a context with `run`, as `Loaded` has it.
 
         `board` (default: `board()`) says how the bitstream is connected; `options` are those of `PynqDevice`.
         Raises what `PynqDevice` and `Loaded` raise.
         """
-        executable = program if isinstance(program, Executable) else Executable.load(program)
+        loaded = Executable.load(program) if isinstance(program, (str, Path)) else program
         options = {"pynq": pynq, "target": self.device, "bitstream": self.device.bitfile_name} | options
-        return Loaded(executable, PynqDevice(executable.cfg, board=board or self.board(), loaded=True, **options))
+        return Loaded(loaded, PynqDevice(loaded.cfg, board=board or self.board(), loaded=True, **options))
