@@ -26,6 +26,7 @@ CASES := $(wildcard ../shared/vectors)# folder of recorded cases for faults
 SECONDS := 60# of fuzz, of atheris for each format
 KEY :=# SSH key that signs a release
 CONFIG := pynq_z1# preset or file for rtl and synth
+BOARD := pynq_z1# name or file for bitstream
 ARM := trixie# release of Debian for test-arm
 # what needs numpy and pytest alone
 ARM_TESTS := tests/runtime $(foreach name,config errors regs rounding units,tests/hw/test_$(name).py) tests/hw/isa \
@@ -99,8 +100,8 @@ rtl: $(RTL) ## write the Verilog of CONFIG (default pynq_z1) to build/rtl
 synth: $(DEV) ## count what the circuit of CONFIG takes of the PYNQ-Z1's FPGA
 	@$(BIN)/tilewright synth --config $(CONFIG)
 
-bitstream: $(DEV) ## build the bitstream of CONFIG for the PYNQ-Z1 in build/pynq_z1
-	@$(BIN)/tilewright bitstream --config $(CONFIG)
+bitstream: $(DEV) ## build the bitstream of CONFIG for BOARD in build/BOARD
+	@$(BIN)/tilewright bitstream --config $(CONFIG) --board $(BOARD)
 
 lint: $(DEV) ## ruff: lint and format
 	@$(BIN)/ruff check .

@@ -43,7 +43,8 @@ def command(
     """Build the bitstream of a configuration for a board: with Vivado if it is on PATH, else with open tools.
 
     The build directory is always written: Verilog, constraints, the .hwh file that pynq reads beside the bitstream,
-    scripts for Vivado, for the open tools (7 series), and for a block design of Vivado. If no tool is installed, the status is 5 and one line says what to install.
+    scripts for Vivado, for the open tools (7 series), and for a block design of Vivado. If
+    no tool is installed, the status is 5 and one line says what to install.
     """
     cfg = load_config(config)
     chosen = chosen_board(board, clock).replace(memory=memory)
@@ -55,7 +56,12 @@ def command(
         chosen = chosen.replace(base=address)
     with report.progress(f"elaborating {cfg.name}"):
         build = write_build(cfg, chosen, output or f"build/{chosen.name}")
-    facts: dict[str, object] = {"config": cfg.name, "board": chosen.name, "folder": str(build.folder), "name": build.name}
+    facts: dict[str, object] = {
+        "config": cfg.name,
+        "board": chosen.name,
+        "folder": str(build.folder),
+        "name": build.name,
+    }
     facts |= {"scripts": build.scripts, "bitstream": None}
     if not as_json:
         report.say(f"{build.folder}: {build.name}.v, constraints and scripts are written")

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 import click
 
 from ..boards.client import check_server
-from ..boards.zynq.driver import check_machine
 from ..boards.selftest import Check
+from ..boards.zynq.driver import check_machine
 from ..hw.config import PRESETS, load_config
 from ..hw.errors import BoardError, UnsupportedError
 from ..runtime.registry import device_names

@@ -247,7 +247,9 @@ _BOARD_OPTIONS = (
 )
 on_board_option = board_option(f"With --on board: the board [{DEFAULT}]:")
 # without a name: the default's
-check_board_option = board_option("Check a board instead, this machine or with --host a server:", is_flag=False, flag_value="")
+check_board_option = board_option(
+    "Check a board instead, this machine or with --host a server:", is_flag=False, flag_value=""
+)
 
 
 @dataclass(frozen=True)
@@ -311,7 +313,9 @@ class Where:
 
 def where_options(function: Callable) -> Callable:
     """Add the options that choose a device; the verb gets them as one `Where`, its argument `where`."""
-    return _as_where(function, (device_option(), *_BOARD_OPTIONS, on_board_option, waves_option, skip_option, dram_option))
+    return _as_where(
+        function, (device_option(), *_BOARD_OPTIONS, on_board_option, waves_option, skip_option, dram_option)
+    )
 
 
 def board_where_options(function: Callable) -> Callable:
@@ -321,7 +325,9 @@ def board_where_options(function: Callable) -> Callable:
 
 def _as_where(function: Callable, options: Sequence[Callable]) -> Callable:
     @functools.wraps(function)
-    def call(*args: Any, host: Any, token_file: Any, tls_ca: Any, bitstream: Any, clock: Any, board: Any, **rest: Any) -> Any:
+    def call(
+        *args: Any, host: Any, token_file: Any, tls_ca: Any, bitstream: Any, clock: Any, board: Any, **rest: Any
+    ) -> Any:
         device, waves = rest.pop("device", "board"), rest.pop("waves", None)
         skip, dram = rest.pop("skip", ()), rest.pop("dram", None)
         where = Where(device, waves, skip, dram, host, token_file, tls_ca, bitstream, clock, board)

@@ -165,7 +165,7 @@ def boards_table() -> str:
     """The boards as a Markdown table."""
     rows = [
         (
-            f"`{board.name}`",
+            f"`--board {board.name}`",
             board.title,
             board.part,
             f"{board.ps.cell}, {board.ps.axi}",
@@ -177,7 +177,7 @@ def boards_table() -> str:
         )
         for board in map(load_board, BOARDS)
     ]
-    heads = ("--board", "board", "part", "processing system", "HP ports", "clock", "DRAM", "registers at", "lights")
+    heads = ("option", "board", "part", "processing system", "HP ports", "clock", "DRAM", "registers at", "lights")
     return _markdown(heads, rows)
 
 

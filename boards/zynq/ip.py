@@ -44,7 +44,7 @@ class Accelerator(_DefaultIP):
         return load_board(name).replace(clock_mhz=float(clock), memory=memory, base=self._base)
 
     def load(self, program: Executable | Launch | str | Path, board: Board | None = None, **options: Any) -> Loaded:
-        """`program`, an executable, a launch or a .tw file, ready to run here: a context with `run`, as `Loaded` has it.
+        """`program`, an executable, a launch or a .tw file, ready to run here: a `Loaded`.
 
         `board` (default: `board()`) says how the bitstream is connected; `options` are those of `PynqDevice`.
         Raises what `PynqDevice` and `Loaded` raise.

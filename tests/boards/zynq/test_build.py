@@ -20,7 +20,9 @@ TINY, PYNQ_Z1 = PRESETS["tiny"], load_board()
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    return write_build(TINY, PYNQ_Z1.replace(clock_mhz=50, base=0x4000_0000), tmp_path_factory.mktemp("build") / "a" / "b")
+    return write_build(
+        TINY, PYNQ_Z1.replace(clock_mhz=50, base=0x4000_0000), tmp_path_factory.mktemp("build") / "a" / "b"
+    )
 
 
 @pytest.fixture
@@ -213,7 +215,10 @@ def test_tcl_reads_the_block_design_to_its_end(tmp_path, slack, ends):
 @pytest.mark.parametrize("memory, cache", [("HP", "0011"), ("ACP", "1111")])
 def test_the_wrapper_declares_every_bus(memory, cache):
     text = build.block_wrapper(CORE, "x", TINY, PYNQ_Z1.replace(memory=memory))
-    assert 'module tilewright #(parameter BOARD = "pynq_z1", CLOCK_MHZ = "100", MEMORY = ' in text and "x_core core (" in text
+    assert (
+        'module tilewright #(parameter BOARD = "pynq_z1", CLOCK_MHZ = "100", MEMORY = ' in text
+        and "x_core core (" in text
+    )
     assert (
         'X_INTERFACE_INFO = "xilinx.com:interface:aximm:1.0 m_load0 ARADDR", X_INTERFACE_PARAMETER = "PROTOCOL AXI3'
         in text

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tilewright.boards.selftest import run_self_test
 from tilewright.boards.zynq import driver
 from tilewright.boards.zynq.board import load_board
 from tilewright.boards.zynq.driver import Interrupt, check_machine
-from tilewright.boards.selftest import run_self_test
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import (
     AccessError,

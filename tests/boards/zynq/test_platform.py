@@ -18,11 +18,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 from amaranth.sim import Simulator
 
+from tilewright.boards.selftest import self_test
+from tilewright.boards.synthesis import synthesise_file
 from tilewright.boards.zynq.board import load_board
 from tilewright.boards.zynq.build import write_build
 from tilewright.boards.zynq.platform import RegisterBridge, port_address, read_arguments, write_arguments
-from tilewright.boards.selftest import self_test
-from tilewright.boards.synthesis import synthesise_file
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError
 from tilewright.hw.isa import Isa, Mem, Op
@@ -302,7 +302,12 @@ def stand_in(board, cfg, top):
     words |= {"clock": board.ps.clock, "irq": board.ps.interrupt, "hp": port.name, "base": f"{board.base:x}"}
     words["hp_clocks"] = ", ".join(f"{port.name}{clock}" for clock in port.clocks)
     highest = "gp_id gp_addr gp_high gp_strb len size addr lock data strb irq_high lanes".split()
-    words |= dict(zip(highest, (15, 39, 127, 15, 7, 2, 48, 0, 127, 15, 7, 4) if wide else (11, 31, 31, 3, 3, 1, 31, 1, 63, 7, 19, 1)))
+    words |= dict(
+        zip(
+            highest,
+            (15, 39, 127, 15, 7, 2, 48, 0, 127, 15, 7, 4) if wide else (11, 31, 31, 3, 3, 1, 31, 1, 63, 7, 19, 1),
+        )
+    )
     words |= dict(zip(("id_write", "id_read"), ("16'h5a5a", "16'hc3c3") if wide else ("12'h5a5", "12'hc3c")))
     words |= {"wid": "" if wide else f", {port.name}WID", "wid_zero": "" if wide else f", dut.ps.{port.name}WID"}
     return string.Template(STAND_IN.read_text()).substitute(words)
