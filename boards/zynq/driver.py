@@ -190,7 +190,7 @@ class PynqDevice:
             self._set_clock()
             self._set_widths(path)
             mmio = self.pynq.MMIO(self.board.base, SPAN, device=self._target)
-        except BoardError:
+        except TilewrightError:
             raise
         except Exception as exc:  # pynq raises OSError, RuntimeError, ValueError and others
             raise BoardError(

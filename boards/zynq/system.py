@@ -53,7 +53,8 @@ class System:
     ports by the choice that a user has, the load ports' in their order. `clock` is the primitive's output of the
     clocks, the first of which is `clock_name`; it goes through `buffer`, and is that of a PLL of `pll_mhz` with the
     usual boot software, divided. `reset`: its output that follows the boot software, where it has one. `low_memory`:
-    bytes of DRAM from address 0 on, at most. `beyond`: an address that answers with an error, where the ports have fewer address bits than the core.
+    bytes of DRAM from address 0 on, at most. `beyond`: an address that answers with an error, where the ports have
+    fewer address bits than the core.
     Of Vivado's IP: its name `family` and `version`, `clock_parameters` of clock k (two divisors, on, source), pins
     (`block_`), the rule `automation` and further `settings`.
     """

@@ -244,7 +244,8 @@ def powered(tmp_path):
         if handoff:
             (tmp_path / "x.hwh").write_bytes(handoff.read_bytes())
         (tmp_path / "meminfo").write_text(f"MemTotal: 500000 kB\n{meminfo}")
-        board = FakePynq(circuit or cfg, **{"modelled": circuit is None, **(fake or {})})
+        settings = {"modelled": circuit is None and "library" not in (fake or {})} | (fake or {})
+        board = FakePynq(circuit or cfg, **settings)
         options = {"bitstream": tmp_path / "x.bit", "watchdog": 2000, **options}
         return PynqDevice(cfg, pynq=board, meminfo=tmp_path / "meminfo", **options), board
 

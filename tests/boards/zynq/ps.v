@@ -92,7 +92,7 @@ module board (
     output [$axi / 8 - 1:0] m_store0_wstrb,
     output done, error
 );
-    $top dut (.led_error_0__io(error));
+    top dut (.led_error_0__io(error));
     assign done = dut.ps.$irq[0];
     assign watch = 0;  // stays inside of the top
     assign {s_axil_awready, s_axil_wready} = {dut.ps.${gp}AWREADY, dut.ps.${gp}WREADY};

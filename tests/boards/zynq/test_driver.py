@@ -429,6 +429,13 @@ def test_a_coherent_port_needs_neither_flush_nor_invalidate(powered):
     assert "flush" not in board.calls
 
 
+def test_a_board_with_ports_of_several_widths_needs_the_handoff_file(powered):
+    kv260 = load_board("kv260")
+    device, _ = powered(board=kv260, fake={"base": kv260.base})
+    with pytest.raises(FileError, match=r"x\.hwh: no such file; give a hardware handoff file"):
+        device.open()
+
+
 def test_the_bitstream_is_found_by_its_name(tmp_path, monkeypatch):
     board = PYNQ_Z1
     monkeypatch.setattr(driver, "FOLDERS", (tmp_path / "a", tmp_path))
