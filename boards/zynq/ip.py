@@ -5,10 +5,9 @@ An overlay reads the .hwh file beside its bitstream; the driver below it is `Pyn
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
-
-import pynq
 
 from ...hw.errors import BoardError
 from ...runtime.executable import Executable
@@ -18,7 +17,8 @@ from .board import BOARDS, Board, load_board
 from .driver import PynqDevice
 from .handoff import TYPE, parameters
 
-_DefaultIP: Any = pynq.DefaultIP  # pynq has no types
+pynq: Any = importlib.import_module("pynq")  # it has no types
+_DefaultIP: Any = pynq.DefaultIP
 
 
 class Accelerator(_DefaultIP):

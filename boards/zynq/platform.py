@@ -6,7 +6,7 @@ The AXI ports of the processing system are connected to the core's AXI4 and AXI4
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 from amaranth import vendor
 from amaranth.build import Attrs, Pins, Resource
@@ -35,8 +35,8 @@ class Platform(XilinxPlatform):
     """The FPGA and the lights of `board`. Its clock comes from the processing system, so it needs no clock pin."""
 
     device = package = speed = ""  # of the instance, as are the resources
-    resources: ClassVar[list] = []
-    connectors: ClassVar[list] = []
+    resources: Any = ()
+    connectors: Any = ()
 
     def __init__(self, board: Board):
         self.device = board.device

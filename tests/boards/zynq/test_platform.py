@@ -22,7 +22,15 @@ from tilewright.boards.selftest import self_test
 from tilewright.boards.synthesis import synthesise_file
 from tilewright.boards.zynq.board import BOARDS, load_board
 from tilewright.boards.zynq.build import write_build
-from tilewright.boards.zynq.platform import RegisterBridge, port_address, read_arguments, write_arguments
+from tilewright.boards.zynq.handoff import handoff
+from tilewright.boards.zynq.platform import (
+    Platform,
+    RegisterBridge,
+    Top,
+    port_address,
+    read_arguments,
+    write_arguments,
+)
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError
 from tilewright.hw.isa import Isa, Mem, Op
@@ -321,23 +329,25 @@ def stand_in(board, cfg):
 def whole(request, tmp_path_factory):
     """(board, configuration, simulation of the whole top with the ports of a core)."""
     board, cfg = load_board(request.param[0]), request.param[1]
-    build = write_build(cfg, board, tmp_path_factory.mktemp("build"))
-    text = build.verilog.read_text().replace(build.name, "top") + stand_in(board, cfg)  # boards alike share a build
+    plan = Platform(board).build(Top(cfg, board), name="top", do_build=False)
+    verilog = plan.files["top.v"]
+    text = (verilog if isinstance(verilog, str) else verilog.decode()) + stand_in(board, cfg)
     key = {"text": hashlib.sha256(text.encode() + HARNESS.read_bytes()).hexdigest(), **identity("amaranth")}
 
     def make(folder):
         (folder / "board.v").write_text(text)
         build_harness(folder, folder / "board.v", "board", cfg)
 
-    return board, cfg, cached("board", key, make) / "core.so", build
+    handoff_file = tmp_path_factory.mktemp("board") / "x.hwh"
+    handoff_file.write_text(handoff(cfg, board, "x"))
+    return board, cfg, cached("board", key, make) / "core.so", handoff_file
 
 
 @pytest.fixture
 def powered_top(powered, whole):
     """(driver, fake board) whose circuit is the whole top."""
-    board, cfg, library, build = whole
-    handoff = build.folder / f"{build.name}.hwh"
-    return powered(cfg, fake={"library": library, "base": board.base}, board=board, handoff=handoff)
+    board, cfg, library, handoff_file = whole
+    return powered(cfg, fake={"library": library, "base": board.base}, board=board, handoff=handoff_file)
 
 
 def test_programs_equal_the_model(powered_top):
