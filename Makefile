@@ -26,10 +26,11 @@ CASES := $(wildcard ../shared/vectors)# folder of recorded cases for faults
 SECONDS := 60# of fuzz, of atheris for each format
 KEY :=# SSH key that signs a release
 CONFIG := pynq_z1# preset or file for rtl and synth
+BOARD := pynq_z1# name or file for bitstream
 ARM := trixie# release of Debian for test-arm
 # what needs numpy and pytest alone
 ARM_TESTS := tests/runtime $(foreach name,config errors regs rounding units,tests/hw/test_$(name).py) tests/hw/isa \
-	tests/boards/test_selftest.py tests/boards/pynq_z1/test_board.py
+	tests/boards/test_selftest.py tests/boards/zynq/test_board.py
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,7 +55,7 @@ test-torch: $(TORCH) ## test the import of PyTorch programs and training, in .ve
 test-arm: $(DEV) ## run what runs on the board on an emulated 32-bit ARM; ARM=bookworm: with an older numpy
 	@.ci/arm $(ARM)
 	@build/arm/python -m pytest -p no:cacheprovider -m "not slow" $(ARM_TESTS)
-	@$(BIN)/pytest tests/boards/pynq_z1/test_arm.py
+	@$(BIN)/pytest tests/boards/zynq/test_arm.py
 
 test-c: $(DEV) ## build networks as C and run them with simulated accelerators, on this machine and, with its compiler, on an emulated ARM
 	@$(BIN)/pytest -n $(JOBS) -rs tests/runtime/c
@@ -99,8 +100,8 @@ rtl: $(RTL) ## write the Verilog of CONFIG (default pynq_z1) to build/rtl
 synth: $(DEV) ## count what the circuit of CONFIG takes of the PYNQ-Z1's FPGA
 	@$(BIN)/tilewright synth --config $(CONFIG)
 
-bitstream: $(DEV) ## build the bitstream of CONFIG for the PYNQ-Z1 in build/pynq_z1
-	@$(BIN)/tilewright bitstream --config $(CONFIG)
+bitstream: $(DEV) ## build the bitstream of CONFIG for BOARD in build/BOARD
+	@$(BIN)/tilewright bitstream --config $(CONFIG) --board $(BOARD)
 
 lint: $(DEV) ## ruff: lint and format
 	@$(BIN)/ruff check .

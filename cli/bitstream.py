@@ -1,4 +1,4 @@
-"""`tilewright bitstream`: the accelerator on a PYNQ-Z1, from Verilog to the bitstream."""
+"""`tilewright bitstream`: the accelerator on a board, from Verilog to the bitstream."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from dataclasses import asdict
 import click
 
 from ..boards import synthesis
-from ..boards.pynq_z1.board import Board
-from ..boards.pynq_z1.build import run_build, way_to_build, write_build
+from ..boards.zynq.board import DEFAULT
+from ..boards.zynq.build import run_build, way_to_build, write_build
 from ..hw.config import load_config
 from ..hw.errors import ConfigError, UnsupportedError
 from . import report
-from .options import config_option, json_option
+from .options import board_option, chosen_board, config_option, json_option
 from .synth import resource_table
 
 
 @click.command()
-@click.option("-o", "--output", default="build/pynq_z1", show_default=True, metavar="FOLDER", help="Build directory.")
-@click.option("--clock", default=100.0, show_default=True, metavar="MHZ", help="The accelerator's clock.")
-@click.option(
-    "--base", default="0x43c00000", show_default=True, metavar="ADDRESS", help="Byte address of its registers."
-)
+@board_option("The board:", default=DEFAULT, show_default=True)
+@click.option("-o", "--output", metavar="FOLDER", help="Build directory. [build/BOARD]")
+@click.option("--clock", type=float, metavar="MHZ", help="The accelerator's clock. [the board's]")
+@click.option("--base", metavar="ADDRESS", help="Byte address of its registers. [the board's]")
 @click.option(
     "--memory", default="HP", show_default=True, metavar="PORTS", help="Ports to the DRAM: HP, or the coherent ACP."
 )
@@ -31,32 +30,50 @@ from .synth import resource_table
 @config_option()
 @json_option
 def command(
-    output: str, clock: float, base: str, memory: str, count: bool, write_only: bool, config: str, as_json: bool
+    board: str,
+    output: str | None,
+    clock: float | None,
+    base: str | None,
+    memory: str,
+    count: bool,
+    write_only: bool,
+    config: str,
+    as_json: bool,
 ) -> None:
-    """Build the bitstream of a configuration for the PYNQ-Z1: with Vivado if it is on PATH, else with open tools.
+    """Build the bitstream of a configuration for a board: with Vivado if it is on PATH, else with open tools.
 
-    The build directory is always written: Verilog, constraints, scripts for Vivado, for the open tools, and for a
-    block design of Vivado. If no tool is installed, the status is 5 and one line says what to install.
+    The build directory is always written: Verilog, constraints, the .hwh file that pynq reads beside the bitstream,
+    scripts for Vivado, for the open tools (7 series), and for a block design of Vivado. If
+    no tool is installed, the status is 5 and one line says what to install.
     """
     cfg = load_config(config)
-    try:
-        address = int(base, 0)
-    except ValueError:
-        raise ConfigError(f"--base {base}: must be a number such as 0x43c00000") from None
-    board = Board(clock_mhz=clock, base=address, memory=memory)
+    chosen = chosen_board(board, clock).replace(memory=memory)
+    if base is not None:
+        try:
+            address = int(base, 0)
+        except ValueError:
+            raise ConfigError(f"--base {base}: must be a number such as 0x43c00000") from None
+        chosen = chosen.replace(base=address)
     with report.progress(f"elaborating {cfg.name}"):
-        build = write_build(cfg, board, output)
-    facts: dict[str, object] = {"config": cfg.name, "folder": str(build.folder), "name": build.name}
+        build = write_build(cfg, chosen, output or f"build/{chosen.name}")
+    facts: dict[str, object] = {
+        "config": cfg.name,
+        "board": chosen.name,
+        "folder": str(build.folder),
+        "name": build.name,
+    }
     facts |= {"scripts": build.scripts, "bitstream": None}
     if not as_json:
         report.say(f"{build.folder}: {build.name}.v, constraints and scripts are written")
     way, missing = None, None
     if not write_only:
         try:
-            way = way_to_build()
+            way = way_to_build(chosen)
         except UnsupportedError as exc:
             missing = f"{exc}; then run {build.scripts['vivado']} in {build.folder}, which is complete"
-    if count and not write_only:
+    if count and not write_only and chosen.device != synthesis.PART:
+        report.say(f"resources are counted for an {synthesis.PART} alone, not for an {chosen.device}", err=True)
+    elif count and not write_only:
         if missing and not as_json:
             report.say("no build tool here; counting the resources, which takes minutes (--no-count skips it)")
         facts["resources"] = _count(build, cfg.name, as_json)

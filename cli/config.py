@@ -9,8 +9,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..boards.pynq_z1.board import Board, check_board
-from ..boards.synthesis import AVAILABLE, PART, least
+from ..boards.synthesis import least
+from ..boards.zynq.board import Board, check_board
 from ..compiler.limits import activations_refused, runs_whole_networks
 from ..hw.circuit import check_buildable
 from ..hw.config import Config, load_config
@@ -19,7 +19,7 @@ from ..hw.fields import parameters
 from ..sim.dram import ZYNQ_HP
 from ..sim.timing import check_memory
 from . import report
-from .options import json_option
+from .options import board_option, chosen_board, json_option
 
 DEFAULT = "show"
 CONFIG_HELP = "NAME|FILE is a preset, a VTA string, or a JSON file of fields, VTA's vta_config.json included."
@@ -125,24 +125,25 @@ def derived_sizes(cfg: Config) -> dict[str, int]:
 
 @command.command(help=f"Print what accepts a configuration, its derived sizes and its fingerprint. {CONFIG_HELP}")
 @click.argument("config", metavar="NAME|FILE")
+@board_option("The board [pynq_z1]:")
 @json_option
-def check(config: str, as_json: bool) -> None:
+def check(config: str, board: str | None, as_json: bool) -> None:
     """Load, which refuses what no accelerator can have; then ask everything that accepts less."""
-    cfg = load_config(config)
-    accepted = accepts(cfg)
-    needs, has = dataclasses.asdict(least(cfg)), dataclasses.asdict(AVAILABLE)
+    cfg, chosen = load_config(config), chosen_board(board)
+    accepted = accepts(cfg, chosen)
+    needs, has = dataclasses.asdict(least(cfg)), chosen.available
     if as_json:
         facts: dict[str, Any] = {"config": cfg.name, "fingerprint": _print_of(cfg), "derived": derived_sizes(cfg)}
         rows = {what: {"accepted": ok, "note": note} for what, (ok, note) in accepted.items()}
         at_least = {key: [needs[key], has[key]] for key in ("bram", "dsp")}
-        report.emit_json(facts | {"users": rows, "part": PART, "at_least": at_least})
+        report.emit_json(facts | {"users": rows, "part": chosen.device, "at_least": at_least})
         return
     report.table(["user", "accepts it", "note"], [[what, ok, note] for what, (ok, note) in accepted.items()])
     report.say()
     report.table(["size", "value"], list(derived_sizes(cfg).items()))
     report.say()
     report.table(
-        ["resource", "at least", PART],
+        ["resource", "at least", chosen.device],
         [
             ["block RAM of the buffers", f"{needs['bram']:g}", has["bram"]],
             ["DSP of GEMM", needs["dsp"], has["dsp"]],
@@ -153,8 +154,8 @@ def check(config: str, as_json: bool) -> None:
     )
 
 
-def accepts(cfg: Config) -> dict[str, tuple[bool, str]]:
-    """User of the legal configuration `cfg` -> whether it accepts it, and the reason or a note."""
+def accepts(cfg: Config, board: Board) -> dict[str, tuple[bool, str]]:
+    """User of the legal configuration `cfg`, on `board` -> whether it accepts it, and the reason or a note."""
     refused = activations_refused(cfg)
     way = "as one launch" if runs_whole_networks(cfg) else LAYERWISE
     built = _asked(lambda: check_buildable(cfg))
@@ -163,19 +164,19 @@ def accepts(cfg: Config) -> dict[str, tuple[bool, str]]:
         "networks": (not refused, refused or way) if built[0] else built,
         "timing": _asked(lambda: check_memory(cfg, ZYNQ_HP)),
         "rtl, synth": built,
-        "board PYNQ-Z1": _asked(lambda: _check_pynq_z1(cfg, lambda: check_board(cfg, Board()))),
+        f"board {board.title}": _asked(lambda: _check_fits(cfg, board)),
     }
 
 
-def _check_pynq_z1(cfg: Config, check_ports: Callable[[], None]) -> None:
+def _check_fits(cfg: Config, board: Board) -> None:
     """Raise `UnsupportedError` if `cfg` cannot be on the board: its ports, then its block RAM and DSPs."""
-    check_ports()
-    needs = least(cfg)
-    if needs.bram > AVAILABLE.bram:
-        raise UnsupportedError(f"the buffers need {needs.bram:g} block RAMs of {AVAILABLE.bram}; make one smaller")
-    if needs.dsp > AVAILABLE.dsp:
+    check_board(cfg, board)
+    needs, has = least(cfg), board.available
+    if needs.bram > has["bram"]:
+        raise UnsupportedError(f"the buffers need {needs.bram:g} block RAMs of {has['bram']}; make one smaller")
+    if needs.dsp > has["dsp"]:
         way = "dsp_packing" if not cfg.dsp_packing else "array_clock = 2" if cfg.array_clock < 2 else "smaller blocks"
-        raise UnsupportedError(f"GEMM needs {needs.dsp} DSPs of {AVAILABLE.dsp}; use {way}")
+        raise UnsupportedError(f"GEMM needs {needs.dsp} DSPs of {has['dsp']}; use {way}")
 
 
 def _asked(check: Callable[[], object]) -> tuple[bool, str]:

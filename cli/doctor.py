@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 import click
 
 from ..boards.client import check_server
-from ..boards.pynq_z1.driver import check_machine
 from ..boards.selftest import Check
+from ..boards.zynq.driver import check_machine
 from ..hw.config import PRESETS, load_config
 from ..hw.errors import BoardError, UnsupportedError
 from ..runtime.registry import device_names
@@ -156,7 +156,7 @@ def board_checks(where: Where, config: str) -> Iterator[Check]:
     where.check()
     cfg = load_config(config)
     if where.host is None:
-        return check_machine(cfg, **board_options("board", where.bitstream, where.clock))
+        return check_machine(cfg, **board_options("board", where.bitstream, where.clock, where.board))
     return check_server(cfg, where.address())
 
 
@@ -176,16 +176,15 @@ def _board(where: Where, config: str, as_json: bool) -> int:
 
 
 @click.command()
-@click.option("--board", is_flag=True, help="Check a PYNQ-Z1 instead: this machine, or with --host a server.")
 @board_where_options
 @config_option(help_text="With --board: the configuration to check for.")
 @json_option
-def command(board: bool, where: Where, config: str, as_json: bool) -> int | None:
+def command(where: Where, config: str, as_json: bool) -> int | None:
     """List what is installed and what needs it, the preset configurations, and the devices.
 
     With --board, check a board step by step up to a program that runs there; the status is 11 if a step fails.
     """
-    if board:
+    if where.board is not None:
         return _board(where, config, as_json)
     options = {"--host": where.host, "--token-file": where.token_file, "--tls-ca": where.tls_ca}
     options |= {"--bitstream": where.bitstream, "--clock": where.clock}

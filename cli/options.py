@@ -13,7 +13,7 @@ import click
 
 from ..apps.quantise.samples import Pictures
 from ..boards.credentials import read_token
-from ..boards.pynq_z1.board import Board
+from ..boards.zynq.board import BOARDS, DEFAULT, Board, load_board
 from ..compiler import cost
 from ..compiler.frontend.source import INPUT_TYPES
 from ..hw.errors import UnsupportedError
@@ -225,7 +225,15 @@ def config_option(default: str | None = DEFAULT_CONFIG, help_text: str = "") -> 
 
 
 bitstream_option = click.option("--bitstream", metavar="FILE.bit", help="On a board: another bitstream.")
-clock_option = click.option("--clock", type=float, metavar="MHZ", help="On a board: the accelerator's clock. [100]")
+clock_option = click.option("--clock", type=float, metavar="MHZ", help="On a board: the accelerator's clock. [its own]")
+
+
+def board_option(help_text: str, **settings: Any) -> Callable:
+    """`--board`; `help_text` goes before the names."""
+    text = f"{help_text} {', '.join(BOARDS)}, or a .json file of a board."
+    return click.option("--board", metavar="NAME|FILE", help=text, **settings)
+
+
 _BOARD_OPTIONS = (
     click.option("--host", metavar="NAME[:PORT]", help="A remote board, on which `tilewright serve` runs."),
     click.option(
@@ -236,6 +244,11 @@ _BOARD_OPTIONS = (
     click.option("--tls-ca", metavar="FILE", help="With --host: TLS, trusting this certificate, PEM."),
     bitstream_option,
     clock_option,
+)
+on_board_option = board_option(f"With --on board: the board [{DEFAULT}]:")
+# without a name: the default's
+check_board_option = board_option(
+    "Check a board instead, this machine or with --host a server:", is_flag=False, flag_value=""
 )
 
 
@@ -252,16 +265,19 @@ class Where:
     tls_ca: str | None = None
     bitstream: str | None = None
     clock: float | None = None
+    board: str | None = None
 
     @property
     def clock_hz(self) -> float:
         """The clock of the board, or the clock for converting simulated cycles into seconds."""
-        return cost.CLOCK if self.clock is None else 1e6 * self.clock
+        if self.clock is None:
+            return 1e6 * load_board(self.board).clock_mhz if self.board else cost.CLOCK
+        return 1e6 * self.clock
 
     def check(self) -> None:
         """Raise `UnsupportedError` for an unknown device, or options that it does not have."""
         device_options(self.name, self.waves, self.skip, self.dram)
-        board_options(self.name, self.bitstream, self.clock)
+        board_options(self.name, self.bitstream, self.clock, self.board)
         if self.host is None:
             for option, value in (("--token-file", self.token_file), ("--tls-ca", self.tls_ca)):
                 if value is not None:
@@ -269,8 +285,10 @@ class Where:
             return
         if self.name != "board":
             raise UnsupportedError(f"--host {self.host}: device {self.name!r} is local; use --on board")
-        if self.bitstream is not None or self.clock is not None:
-            raise UnsupportedError("--bitstream and --clock: the server chooses them; give them to `tilewright serve`")
+        if self.bitstream is not None or self.clock is not None or self.board:
+            raise UnsupportedError(
+                "--bitstream, --clock and --board: the server chooses them; give them to `tilewright serve`"
+            )
         need_grpc()
 
     def address(self) -> Address:
@@ -288,41 +306,51 @@ class Where:
 
             return RemoteProgram(executable, self.address())
         options = device_options(self.name, self.waves, self.skip, self.dram) | board_options(
-            self.name, self.bitstream, self.clock
+            self.name, self.bitstream, self.clock, self.board
         )
         return Loaded(executable, report.opened(open_device(self.name, executable.cfg, **options)))
 
 
 def where_options(function: Callable) -> Callable:
     """Add the options that choose a device; the verb gets them as one `Where`, its argument `where`."""
-    return _as_where(function, (device_option(), *_BOARD_OPTIONS, waves_option, skip_option, dram_option))
+    return _as_where(
+        function, (device_option(), *_BOARD_OPTIONS, on_board_option, waves_option, skip_option, dram_option)
+    )
 
 
 def board_where_options(function: Callable) -> Callable:
     """Add the options of a board, without the device's choice and the simulators' options."""
-    return _as_where(function, _BOARD_OPTIONS)
+    return _as_where(function, (check_board_option, *_BOARD_OPTIONS))
 
 
 def _as_where(function: Callable, options: Sequence[Callable]) -> Callable:
     @functools.wraps(function)
-    def call(*args: Any, host: Any, token_file: Any, tls_ca: Any, bitstream: Any, clock: Any, **rest: Any) -> Any:
+    def call(
+        *args: Any, host: Any, token_file: Any, tls_ca: Any, bitstream: Any, clock: Any, board: Any, **rest: Any
+    ) -> Any:
         device, waves = rest.pop("device", "board"), rest.pop("waves", None)
         skip, dram = rest.pop("skip", ()), rest.pop("dram", None)
-        where = Where(device, waves, skip, dram, host, token_file, tls_ca, bitstream, clock)
+        where = Where(device, waves, skip, dram, host, token_file, tls_ca, bitstream, clock, board)
         return function(*args, where=where, **rest)
 
     return _with_options(call, options)
 
 
-def board_options(device: str, bitstream: str | None, clock: float | None) -> dict[str, object]:
+def board_options(device: str, bitstream: str | None, clock: float | None, board: str | None) -> dict[str, object]:
     """Options of `open_device` for a board. Raises `UnsupportedError` if the device is not a board."""
     if device != "board":
-        for option, value in (("--bitstream", bitstream), ("--clock", clock)):
+        for option, value in (("--bitstream", bitstream), ("--clock", clock), ("--board", board)):
             if value is not None:
                 raise UnsupportedError(f"{option} {value}: device {device!r} is not a board; use --on board")
         return {}
     options: dict[str, object] = {} if bitstream is None else {"bitstream": bitstream}
-    return options if clock is None else options | {"board": Board(clock_mhz=clock)}
+    return options | {"board": chosen_board(board, clock)}
+
+
+def chosen_board(board: str | None, clock: float | None = None) -> Board:
+    """The board by name or file (default: the PYNQ-Z1), at `clock` MHz where it is given. Raises as `load_board`."""
+    found = load_board(board or None)
+    return found if clock is None else found.replace(clock_mhz=clock)
 
 
 def read_pem(path: str) -> bytes:

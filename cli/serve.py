@@ -23,6 +23,7 @@ from .options import (
     dram_option,
     json_option,
     need_grpc,
+    on_board_option,
     read_pem,
 )
 
@@ -67,6 +68,7 @@ MEMORY = 512 * MEGA  # bytes of a simulated device: a PYNQ-Z1's
 )
 @bitstream_option
 @clock_option
+@on_board_option
 @dram_option
 @config_option()
 @json_option
@@ -84,6 +86,7 @@ def command(
     idle_seconds: float,
     bitstream: str | None,
     clock: float | None,
+    board: str | None,
     dram: str | None,
     config: str,
     as_json: bool,
@@ -94,7 +97,7 @@ def command(
     is in a file that clients of that user find. Ctrl-C ends it.
     """
     need_grpc()
-    options = device_options(device, None, dram=dram) | board_options(device, bitstream, clock)
+    options = device_options(device, None, dram=dram) | board_options(device, bitstream, clock, board)
     options |= {"timeout": max_seconds} if device == "board" else {"capacity": MEMORY}
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert and --tls-key: give both or neither")

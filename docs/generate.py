@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 
-from tilewright.boards.pynq_z1 import board
+from tilewright.boards.zynq import board
 from tilewright.cli import config
 from tilewright.cli.app import VERBS, command, exit_codes
 from tilewright.hw import fields, isa, metrics, regs, stages, vta_config
@@ -241,7 +241,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "network-operators": network_operators,
     "other-formats": other_formats,
     "stages": lambda: stages.table(EXTENDED),
-    "board": board.table,
+    "board": lambda: board.table(board.load_board()),
+    "board-kv260": lambda: board.table(board.load_board("kv260")),
+    "boards": board.boards_table,
     "instructions": instructions,
     "memories": memories,
     "alu-operations": alu_operations,

@@ -39,7 +39,7 @@ _DEVICES = {
     "rtl_fast": Entry(
         f"{_SIM}.rtl.device", "FastRtlDevice", "the same with the multiplier array as a C function", True
     ),
-    "board": Entry(f"{_BOARDS}.pynq_z1.driver", "PynqDevice", "a PYNQ-Z1"),
+    "board": Entry(f"{_BOARDS}.zynq.driver", "PynqDevice", "a board with pynq"),
 }
 
 

@@ -26,9 +26,10 @@ MODULES = [p.relative_to(ROOT) for top in MAY_IMPORT for p in sorted((ROOT / top
 INTERFACE = Path("cli/python")  # the package `tilewright` itself
 # what shares a board over a network: gRPC and its messages besides
 SERVER = [Path("boards", f"{name}.py") for name in ("messages", "worker", "server", "client")]
-RTL = [Path("boards/pynq_z1/platform.py")]
+RTL = [Path("boards/zynq/platform.py")]
+OVERLAY = [Path("boards/zynq/ip.py")]  # the driver that pynq binds: it is imported by users of pynq alone
 # what runs on a board: standard library and numpy alone; the RTL modules of hw/ and boards/ are not among them
-BOARD = [p for p in MODULES if p.parts[0] in ("runtime", "boards") and p not in SERVER + RTL]
+BOARD = [p for p in MODULES if p.parts[0] in ("runtime", "boards") and p not in SERVER + RTL + OVERLAY]
 BOARD += [
     Path("hw", f"{name}.py")
     for name in ("__init__", "config", "errors", "foreign", "regs", "rounding", "show", "units")

@@ -59,11 +59,11 @@ BUDGET = {
     "runtime": 12_270,
     "compiler": 31_270,
     "sim": 8_700,
-    "boards": 3_820,
-    "cli": 9_240,
+    "boards": 4_420,
+    "cli": 9_290,
     "apps": 7_480,
     "tools": 3_670,
-    "tests": 65_100,
+    "tests": 65_400,
 }
 
 

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from tilewright.boards.netlist import Netlist, read
-from tilewright.boards.pynq_z1.board import Board
+from tilewright.boards.zynq.board import load_board
 from tilewright.hw.config import ISA_VERSION, PRESETS, Config
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.hw.regs import MAGIC, REGISTERS
 from tilewright.runtime.program import Program
 from tilewright.sim.model.device import ModelDevice
 
+PYNQ_Z1 = load_board()
 AT = {register.offset: name for name, register in REGISTERS.items()}
 DDR = 1 << 29
 FIRST = 0x1000_0000  # address of the first buffer
@@ -83,7 +84,7 @@ class FakePynq:
         self,
         cfg: Config,
         *,
-        base: int = Board().base,
+        base: int = PYNQ_Z1.base,
         faults=(1, 0),
         missing=(),
         contiguous=64 << 20,
@@ -97,6 +98,7 @@ class FakePynq:
         self.buffers: dict[int, tuple[Buffer, np.ndarray]] = {}
         self.calls: list[str] = []
         self.dead = self.deaf = self.resetting = False
+        self.set_up: dict[int, int] = {}  # registers of the processing system that were written
         self.wrong: dict[str, int] = {}  # registers that read as something else
         self.dawdle = 0  # looks at CONTROL of a run that see it running
         self.top = FIRST
@@ -108,7 +110,9 @@ class FakePynq:
 
     def MMIO(self, base_addr, length=4, device=None):
         assert "download" in self.calls, "registers before the bitstream is loaded: the CPU would hang"
-        assert base_addr == self.base and length % 4096 == 0
+        assert length % 4096 == 0
+        if base_addr != self.base:
+            return PortSettings(self, base_addr)
         return Registers(self)
 
     def allocate(self, shape, dtype="u4", target=None, **kwargs):
@@ -172,6 +176,19 @@ class Download:
         self.board.sim.reset()
 
 
+class PortSettings:
+    """Registers of a memory port; the boot software has left it 32 bits wide."""
+
+    def __init__(self, board, base):
+        self.board, self.base = board, base
+
+    def read(self, offset=0, length=4):
+        return self.board.set_up.get(self.base + offset, 0x3B2)
+
+    def write(self, offset, data):
+        self.board.set_up[self.base + offset] = data
+
+
 class Registers:
     def __init__(self, board):
         self.board = board
@@ -212,7 +229,7 @@ def powered(tmp_path):
 
     The circuit is that of `circuit`; the behavioural model of `cfg` is in its place where none is named.
     """
-    from tilewright.boards.pynq_z1.driver import PynqDevice
+    from tilewright.boards.zynq.driver import PynqDevice
 
     def make(
         cfg=PRESETS["tiny"],
@@ -220,11 +237,15 @@ def powered(tmp_path):
         circuit=None,
         fake=None,
         meminfo="CmaTotal: 131072 kB\nCmaFree: 65536 kB\n",
+        handoff=None,
         **options,
     ):
         (tmp_path / "x.bit").write_bytes(b"bits")
+        if handoff:
+            (tmp_path / "x.hwh").write_bytes(handoff.read_bytes())
         (tmp_path / "meminfo").write_text(f"MemTotal: 500000 kB\n{meminfo}")
-        board = FakePynq(circuit or cfg, **{"modelled": circuit is None, **(fake or {})})
+        settings = {"modelled": circuit is None and "library" not in (fake or {})} | (fake or {})
+        board = FakePynq(circuit or cfg, **settings)
         options = {"bitstream": tmp_path / "x.bit", "watchdog": 2000, **options}
         return PynqDevice(cfg, pynq=board, meminfo=tmp_path / "meminfo", **options), board
 

@@ -8,10 +8,12 @@ import pytest
 
 pytest.importorskip("amaranth")
 from tilewright.boards import synthesis
-from tilewright.boards.pynq_z1.board import Board
-from tilewright.boards.pynq_z1.build import Build, write_build
 from tilewright.boards.synthesis import Resources, Synthesis
+from tilewright.boards.zynq.board import load_board
+from tilewright.boards.zynq.build import Build, write_build
 from tilewright.hw.config import PRESETS
+
+PYNQ_Z1 = load_board()
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def path(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """One real build directory: elaborating takes seconds."""
-    return write_build(PRESETS["tiny"], Board(), tmp_path_factory.mktemp("whole"))
+    return write_build(PRESETS["tiny"], PYNQ_Z1, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture
@@ -47,9 +49,9 @@ def test_without_tools_the_directory_is_written_and_one_line_says_what_to_instal
     assert done.status == 5
     assert done.err.startswith("tilewright: error: no tool for an xc7z020clg400-1 is on PATH: install Vivado")
     assert done.err.count("\n") == 1 and f"in {tmp_path / 'b'}, which is complete" in done.err
-    assert f"{tmp_path / 'b'}: tilewright_tiny_" in done.out
-    assert len(list((tmp_path / "b").iterdir())) == 10
-    assert asked == [("tiny", Board())]
+    assert f"{tmp_path / 'b'}: tilewright_pynq_z1_tiny_" in done.out
+    assert len(list((tmp_path / "b").iterdir())) == 11
+    assert asked == [("tiny", PYNQ_Z1)]
 
 
 def test_with_vivado(tilewright, printed, tmp_path, path, asked):
@@ -60,10 +62,18 @@ def test_with_vivado(tilewright, printed, tmp_path, path, asked):
     numbers = ("--clock", "80", "--base", "0x40000000", "--memory", "ACP")
     facts = printed("bitstream -o", tmp_path / "b", "--no-count", *numbers)
     assert facts["bitstream"] == str(tmp_path / "b" / f"{facts['name']}.bit")
-    assert asked == [("pynq_z1", Board(80, 0x4000_0000, "ACP"))]
+    assert asked == [("pynq_z1", PYNQ_Z1.replace(clock_mhz=80.0, base=0x4000_0000, memory="ACP"))]
     vivado.write_text("#!/bin/sh\necho ERROR: no licence\nexit 7\n")
     done = tilewright("bitstream", "--config", "tiny", "-o", tmp_path / "c", "--no-count")
     assert done.status == 8 and "failed with status 7: ERROR: no licence; see" in done.err
+
+
+def test_another_board(tilewright, tmp_path, path, asked):
+    numbers = ("--board", "kv260", "--config", "tiny", "-o", tmp_path / "b")
+    done = tilewright("bitstream", *numbers)
+    assert asked == [("tiny", load_board("kv260"))]
+    assert done.status == 5 and "no tool for an xck26-sfvc784-2LV-c is on PATH: install Vivado; the open" in done.err
+    assert "resources are counted for an xc7z020 alone, not for an xck26" in done.err
 
 
 def test_write_only(tilewright, tmp_path, path, asked):
@@ -76,6 +86,8 @@ def test_write_only(tilewright, tmp_path, path, asked):
     "arguments, status, text",
     [
         (["--base", "there"], 3, "--base there: must be a number"),
+        (["--board", "zcu104"], 3, "unknown board 'zcu104'; known are arty_z7_20, kv260, pynq_z1, pynq_z2, zybo_z7_20"),
+        (["--board", "kv260", "--memory", "ACP"], 3, "Board.memory = 'ACP': must be HP"),
         (["--memory", "GP"], 3, "Board.memory = 'GP': must be HP or ACP"),
         (["--clock", "1000"], 3, "Board.clock_mhz = 1000.0"),
         (["--memory", "ACP", "--config", "tiny"], 5, "partial strobes, which the ACP does not support"),

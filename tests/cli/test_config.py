@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tilewright.boards.zynq.board import load_board
 from tilewright.cli.config import DERIVED, accepts, derived_sizes
 from tilewright.hw.config import PRESETS, Config, load_config
 
@@ -74,6 +75,14 @@ def test_check_prints_users_sizes_and_resources(tilewright):
     assert all(user["accepted"] for user in facts["users"].values())
 
 
+def test_check_for_another_board(tilewright):
+    done = tilewright("config", "check", "vta", "--board", "kv260")
+    lines = [line.split() for line in done.out.splitlines()]
+    assert ["DSP", "of", "GEMM", "256", "1,248"] in lines and "board Kria KV260" in done.out
+    refused = json.loads(tilewright("config", "check", "vta", "--board", "zybo_z7_20", "--json").out)
+    assert refused["part"] == "xc7z020" and not refused["users"]["board Zybo Z7-20"]["accepted"]
+
+
 def test_check_refuses_what_is_not_legal(tilewright, tmp_path):
     path = tmp_path / "bad.json"
     path.write_text('{"block_in": 12}')
@@ -105,11 +114,11 @@ def test_two_words_of_which_the_first_is_no_form(tilewright):
     ids=lambda v: v if isinstance(v, str) else "",
 )
 def test_what_does_not_accept_a_configuration_says_why(cfg, user, note):
-    assert accepts(cfg)[user] == (False, note)
+    assert accepts(cfg, load_board())[user] == (False, note)
 
 
 def test_a_network_runs_layer_by_layer_without_the_extensions():
-    ok, note = accepts(VTA)["networks"]
+    ok, note = accepts(VTA, load_board())["networks"]
     assert ok and note.startswith("layer by layer; one launch needs ")
 
 

@@ -51,6 +51,8 @@ def test_a_machine_that_is_no_board(tilewright, no_pynq):
     assert done.out.splitlines()[-1] == "docs/board.md explains each message"
     found = json.loads(tilewright("doctor", "--board", "--json").out)
     assert not found["ready"] and not found["checks"][-1]["fine"]
+    assert tilewright("doctor", "--board", "kv260").status == 11
+    assert "unknown board 'kv261'" in tilewright("doctor", "--board", "kv261").err
 
 
 def test_options_of_a_board_need_board(refused):

@@ -63,6 +63,8 @@ def test_another_configuration(tilewright, double_py, tmp_path, port):
         (["--tls-ca", "c"], "--tls-ca c: needs a server"),
         (["--bitstream", "x.bit"], "--bitstream x.bit: device 'model' is not a board; use --on board"),
         (["--on", "rtl", "--clock", "50"], "--clock 50.0: device 'rtl' is not a board"),
+        (["--board", "kv260"], "--board kv260: device 'model' is not a board; use --on board"),
+        (["--on", "board", "--host", "there", "--board", "kv260"], "--board: the server chooses them; give them to"),
         (
             ["--on", "board", "--host", "there", "--clock", "50"],
             "the server chooses them; give them to `tilewright serve`",
@@ -78,6 +80,7 @@ def test_the_board_itself_where_there_is_none(refused, no_pynq, double_tw, input
     run = ("run --on board --inputs", inputs, double_tw)
     refused(11, "pynq is not installed", *run, "--clock", "50", "--bitstream", "x.bit")
     refused(3, "Board.clock_mhz = 500.0: must be from 1 to 250", *run, "--clock", "500")
+    refused(3, "Board.clock_mhz = 500.0: must be from 1 to 333", *run, "--clock", "500", "--board", "kv260")
 
 
 def test_files_that_are_not_there(refused, double_tw, inputs):

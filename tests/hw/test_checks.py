@@ -12,6 +12,7 @@ import pytest
 from tilewright.apps.explore.area import area_of
 from tilewright.apps.explore.evaluate import misfit as unexplored
 from tilewright.apps.explore.trial import small_network
+from tilewright.boards.zynq.board import load_board
 from tilewright.cli.config import accepts
 from tilewright.compiler.network import compile_graph
 from tilewright.hw import checks
@@ -200,7 +201,7 @@ def test_all_users_refuse_it_with_the_same_words(changes):
         with pytest.raises(UnsupportedError, match=f"^{re.escape(text)}$"):
             use(cfg)
     assert unexplored(cfg, area_of(cfg)) == text
-    found = accepts(cfg)
+    found = accepts(cfg, load_board())
     assert [found[user] for user in ("networks", "timing", "rtl, synth", "board PYNQ-Z1")] == [(False, text)] * 4
 
 

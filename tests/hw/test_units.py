@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.hw.bench import script, simulate
-from tilewright.boards.pynq_z1.driver import NamedRegisters, PynqDevice
+from tilewright.boards.zynq.driver import NamedRegisters, PynqDevice
 from tilewright.hw import units as declared
 from tilewright.hw.config import ISA_VERSION, PRESETS, Config
 from tilewright.hw.errors import ConfigError, DeadlockError, ProgramError, TokenError

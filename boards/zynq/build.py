@@ -1,8 +1,8 @@
 """The build directory of a bitstream, and the tools that build it.
 
-It holds the top level as Verilog, its constraints, and a script for each way: Vivado without a block design (the
-default), the open tools (yosys, nextpnr, prjxray), and a block design for Vivado, which also yields the .hwh file that
-PYNQ's `Overlay` reads. Writing it needs none of these tools.
+It holds the top level as Verilog, its constraints, the .hwh file that PYNQ's `Overlay` reads beside a bitstream, and a
+script for each way: Vivado without a block design (the default), the open tools (yosys, nextpnr, prjxray; for the 7
+series), and a block design for Vivado. Writing it needs none of these tools.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from ...hw.config import Config
 from ...hw.errors import ExecutionError, FileError, UnsupportedError
 from ...hw.needs import need
 from ...runtime.files import atomic_write
-from .board import DDR_BYTES, PART, SPAN, Board, check_board
+from .board import SPAN, Board, check_board
+from .handoff import MODULE, handoff, parameters, widths
+from .system import Port
 
 _NEXTPNR = ("nextpnr-xilinx", "nextpnr-himbaechel")  # either
 _OPEN_TOOLS = ("yosys", "fasm2frames", "xc7frames2bit")  # all of them too
@@ -64,27 +66,19 @@ create_project -force {name}_bd {name}_bd -part {part}
 add_files [list {name}_core.v {name}_bd.v]
 update_compile_order -fileset sources_1
 create_bd_design system
-set ps [create_bd_cell -type ip -vlnv xilinx.com:ip:processing_system7 ps7]
-apply_bd_automation -rule xilinx.com:bd_rule:processing_system7 \\
-    -config {{make_external "FIXED_IO, DDR" apply_board_preset "0" Master "Disable" Slave "Disable"}} $ps
+set ps [create_bd_cell -type ip -vlnv xilinx.com:ip:{family} ps]
+apply_bd_automation -rule xilinx.com:bd_rule:{family} -config {{{automation}}} $ps
 # DRAM and peripherals are as the boot image has set them; only what the programmable logic sees is set here
 set_property -dict [list \\
-    CONFIG.PCW_CRYSTAL_PERIPHERAL_FREQMHZ 50 \\
-    CONFIG.PCW_FPGA0_PERIPHERAL_FREQMHZ {mhz:g} \\
-    CONFIG.PCW_EN_CLK0_PORT 1 \\
-    CONFIG.PCW_EN_RST0_PORT 1 \\
-    CONFIG.PCW_USE_M_AXI_GP0 1 \\
-    CONFIG.PCW_USE_FABRIC_INTERRUPT 1 \\
-    CONFIG.PCW_IRQ_F2P_INTR 1 \\
-{enables}
+{settings}
 ] $ps
-set core [create_bd_cell -type module -reference {name}_bd core]
+set core [create_bd_cell -type module -reference {module} core]
 set resets [create_bd_cell -type ip -vlnv xilinx.com:ip:proc_sys_reset resets]
-connect_bd_net [get_bd_pins $ps/FCLK_CLK0] [get_bd_pins $core/clk] [get_bd_pins $resets/slowest_sync_clk] \\
-    [get_bd_pins $ps/M_AXI_GP0_ACLK] {clocks}
-connect_bd_net [get_bd_pins $ps/FCLK_RESET0_N] [get_bd_pins $resets/ext_reset_in]
+connect_bd_net [get_bd_pins $ps/{clock}] [get_bd_pins $core/clk] [get_bd_pins $resets/slowest_sync_clk] \\
+    {clocks}
+connect_bd_net [get_bd_pins $ps/{reset}] [get_bd_pins $resets/ext_reset_in]
 connect_bd_net [get_bd_pins $resets/peripheral_reset] [get_bd_pins $core/rst]
-connect_bd_net [get_bd_pins $core/done] [get_bd_pins $ps/IRQ_F2P]
+connect_bd_net [get_bd_pins $core/done] [get_bd_pins $ps/{interrupt}]
 {connections}
 assign_bd_address -offset {base:#010x} -range {span} -target_address_space [get_bd_addr_spaces $ps/Data] \\
     [get_bd_addr_segs $core/s_axil/reg0] -force
@@ -105,7 +99,7 @@ quit
 _JOIN = """\
 set join_{n} [create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect join_{n}]
 set_property -dict [list CONFIG.NUM_SI {inputs} CONFIG.NUM_MI 1] $join_{n}
-connect_bd_net [get_bd_pins $ps/FCLK_CLK0] [get_bd_pins $join_{n}/aclk]
+connect_bd_net [get_bd_pins $ps/{clock}] [get_bd_pins $join_{n}/aclk]
 connect_bd_net [get_bd_pins $resets/peripheral_aresetn] [get_bd_pins $join_{n}/aresetn]"""
 
 
@@ -136,7 +130,7 @@ def write_build(cfg: Config, board: Board, folder: str | Path) -> Build:
     """
     need("the circuit", "rtl", "amaranth")
     from ...hw.rtl.verilog import to_verilog
-    from .platform import PynqZ1, Top
+    from .platform import Platform, Top
 
     check_board(cfg, board)
     folder = Path(folder)
@@ -145,39 +139,50 @@ def write_build(cfg: Config, board: Board, folder: str | Path) -> Build:
     except OSError as exc:
         raise FileError(f"{folder}: cannot be created ({exc.strerror or exc})") from None
     name = board.design_name(cfg)
-    plan = PynqZ1(toolchain="Vivado").build(Top(cfg, board), name=name, do_build=False, **VIVADO_CHECKS)
+    plan = Platform(board).build(Top(cfg, board), name=name, do_build=False, **VIVADO_CHECKS)
     files = {}
     for file in (f"build_{name}.sh", f"{name}.v", f"{name}.tcl", f"{name}.xdc"):
         content = plan.files[file]
         files[file] = content if isinstance(content, str) else content.decode()
-    files[f"{name}_open.xdc"] = open_constraints(files[f"{name}.xdc"])
-    files[f"build_{name}_open.sh"] = open_flow(name, board)
+    ways = {"vivado": f"build_{name}.sh"}
+    if has_open_tools(board):
+        ways["open"] = f"build_{name}_open.sh"
+        files[f"{name}_open.xdc"] = open_constraints(files[f"{name}.xdc"])
+        files[ways["open"]] = open_flow(name, board)
+    ways["block design"] = f"build_{name}_bd.sh"
+    files[f"{name}.hwh"] = handoff(cfg, board, name)
     files[f"{name}_core.v"] = to_verilog(cfg, name=f"{name}_core")
-    files[f"{name}_bd.v"] = block_wrapper(files[f"{name}_core.v"], name, board)
+    files[f"{name}_bd.v"] = block_wrapper(files[f"{name}_core.v"], name, cfg, board)
     files[f"{name}_bd.tcl"] = block_design(cfg, board, name)
-    files[f"build_{name}_bd.sh"] = block_flow(name)
+    files[ways["block design"]] = block_flow(name)
     for file, text in files.items():
         with atomic_write(folder / file) as temporary:
             temporary.write_text(text)
     for file in files:
         if file.endswith(".sh"):
             (folder / file).chmod(0o755)
-    ways = {"vivado": f"build_{name}.sh", "open": f"build_{name}_open.sh", "block design": f"build_{name}_bd.sh"}
     return Build(name, folder, ways)
 
 
-def way_to_build() -> str:
+def has_open_tools(board: Board) -> bool:
+    """Whether there are open tools for the FPGA: nextpnr and prjxray know the 7 series."""
+    return board.system == "zynq7"
+
+
+def way_to_build(board: Board) -> str:
     """`vivado` or `open`: the first whose tools are installed. Raises `UnsupportedError` that names what to install."""
     if shutil.which("vivado"):
         return "vivado"
+    if not has_open_tools(board):
+        raise UnsupportedError(f"no tool for an {board.part} is on PATH: install Vivado; the open tools do not have it")
     missing = [tool for tool in _OPEN_TOOLS if not shutil.which(tool)]
     if not any(map(shutil.which, _NEXTPNR)):
         missing.append(" or ".join(_NEXTPNR))
     missing += [f"the variable {name}" for name in _VARIABLES if not os.environ.get(name)]
     if missing:
         raise UnsupportedError(
-            f"no tool for an {PART} is on PATH: install Vivado (the free edition has this part), or the open tools, of "
-            f"which {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+            f"no tool for an {board.part} is on PATH: install Vivado (the free edition has this part), or the open "
+            f"tools, of which {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
         )
     return "open"
 
@@ -198,7 +203,7 @@ def run_build(build: Build, way: str) -> Path:
 
 def open_flow(name: str, board: Board) -> str:
     """The script of the open tools."""
-    return _OPEN.format(name=name, part=PART, mhz=board.clock_mhz)
+    return _OPEN.format(name=name, part=board.part, mhz=board.clock_mhz)
 
 
 def open_constraints(xdc: str) -> str:
@@ -211,27 +216,23 @@ def block_flow(name: str) -> str:
     return _BLOCK_FLOW.format(name=name)
 
 
-def memory_ports(cfg: Config, board: Board) -> dict[str, list[str]]:
-    """The core's memory interfaces by the port of the PS7 that serves them, as a block design calls it: `S_AXI_HP0`."""
-    found: dict[str, list[str]] = {}
+def memory_ports(cfg: Config, board: Board) -> dict[Port, list[str]]:
+    """The core's memory interfaces by the port of the processing system that serves them."""
+    found: dict[Port, list[str]] = {}
     for k in range(cfg.load_ports):
-        found.setdefault(_block_name(board.load_port(k)), []).append(f"m_load{k}")
-    found.setdefault(_block_name(board.store_port), []).append("m_store0")
+        found.setdefault(board.load_port(k), []).append(f"m_load{k}")
+    found.setdefault(board.store_port, []).append("m_store0")
     return found
-
-
-def _block_name(port: str) -> str:
-    return port.replace("SAXI", "S_AXI_")
 
 
 def block_design(cfg: Config, board: Board, name: str) -> str:
     """The block design as a Tcl script for Vivado."""
-    ports = memory_ports(cfg, board)
+    ps, ports = board.ps, memory_ports(cfg, board)
     connections, addresses = [], []
-    joins = {"M_AXI_GP0": (["$ps/M_AXI_GP0"], "$core/s_axil")}
-    joins |= {port: ([f"$core/{one}" for one in masters], f"$ps/{port}") for port, masters in ports.items()}
-    for n, (sources, target) in enumerate(joins.values()):
-        connections.append(_JOIN.format(n=n, inputs=len(sources)))
+    joins = [([f"$ps/{ps.registers.block}"], "$core/s_axil")]
+    joins += [([f"$core/{one}" for one in masters], f"$ps/{port.block}") for port, masters in ports.items()]
+    for n, (sources, target) in enumerate(joins):
+        connections.append(_JOIN.format(n=n, inputs=len(sources), clock=ps.block_clock))
         for k, source in enumerate(sources):
             connections.append(
                 f"connect_bd_intf_net [get_bd_intf_pins {source}] [get_bd_intf_pins $join_{n}/S{k:02d}_AXI]"
@@ -240,20 +241,27 @@ def block_design(cfg: Config, board: Board, name: str) -> str:
     for port, masters in ports.items():
         for one in masters:
             addresses.append(
-                f"assign_bd_address -offset 0x00000000 -range {DDR_BYTES >> 20}M -target_address_space "
-                f"[get_bd_addr_spaces $core/{one}] [lindex [get_bd_addr_segs $ps/{port}/*DDR*] 0] -force"
+                f"assign_bd_address -offset 0x00000000 -range {board.reachable >> 20}M -target_address_space "
+                f"[get_bd_addr_spaces $core/{one}] [lindex [get_bd_addr_segs $ps/{port.segment}] 0] -force"
             )
-    enables = [f"    CONFIG.PCW_USE_{port} 1 \\" for port in ports]
+    settings = [text.format(crystal=board.crystal_mhz, mhz=board.clock_mhz) for text in ps.settings]
+    settings += [f"{port.enable} 1" for port in (ps.registers, *ports)]
     if board.coherent:
-        enables.append("    CONFIG.PCW_USE_DEFAULT_ACP_USER_VAL 1 \\")
+        settings.append("PCW_USE_DEFAULT_ACP_USER_VAL 1")
+    settings += [f"PSU__{port.name}__DATA_WIDTH {bits}" for port, bits in widths(cfg, board).items()]
     return _BLOCK_DESIGN.format(
         name=name,
-        part=PART,
-        mhz=board.clock_mhz,
+        module=MODULE,
+        part=board.part,
         base=board.base,
         span=f"{SPAN >> 10}K",
-        enables="\n".join(enables),
-        clocks=" ".join(f"[get_bd_pins $ps/{port}_ACLK]" for port in ports),
+        family=ps.family,
+        automation=ps.automation,
+        settings="\n".join(f"    CONFIG.{setting} \\" for setting in settings),
+        clock=ps.block_clock,
+        reset=ps.block_reset,
+        interrupt=ps.block_interrupt,
+        clocks=" ".join(f"[get_bd_pins $ps/{port.block_clock}]" for port in (ps.registers, *ports)),
         connections="\n".join(connections),
         addresses="\n".join(addresses),
         timing=_TIMING,
@@ -267,8 +275,8 @@ def module_ports(verilog: str, module: str) -> list[tuple[str, str, int]]:
     return [(name, way, int(high or 0) + 1) for way, high, name in found]
 
 
-def block_wrapper(core: str, name: str, board: Board) -> str:
-    """Verilog of a wrapper around the Verilog module `core`, with its buses declared as Vivado's interfaces.
+def block_wrapper(core: str, name: str, cfg: Config, board: Board) -> str:
+    """Verilog of `MODULE`, a wrapper around the Verilog module `core`, with its buses declared as Vivado's interfaces.
 
     The prefix of a signal names its bus: `m_load0` of `m_load0_araddr`.
     """
@@ -288,7 +296,7 @@ def block_wrapper(core: str, name: str, board: Board) -> str:
         bus, signal = _split(port)
         attribute = declared.get(port, "")
         if bus:
-            parameter = "" if bus in started else f', X_INTERFACE_PARAMETER = "{_parameters(bus)}"'
+            parameter = "" if bus in started else f', X_INTERFACE_PARAMETER = "{_parameters(bus, cfg, board)}"'
             started.add(bus)
             info = f"xilinx.com:interface:aximm:1.0 {bus} {signal.upper()}"
             attribute = f'(* X_INTERFACE_INFO = "{info}"{parameter} *)\n    '
@@ -301,9 +309,11 @@ def block_wrapper(core: str, name: str, board: Board) -> str:
     inside = ",\n".join(f"        .{port}({port})" for port, _, _ in ports)
     declarations = ",\n".join(lines)
     assigns = "\n".join(extra)
+    facts = ", ".join(f'{key} = "{value}"' for key, value in parameters(board).items())
+    head = f"module {MODULE} #(parameter {facts}) ("
     return (
         f"// {name}: the core with its buses as Vivado's interfaces. Written by tilewright.\n"
-        f"module {name}_bd (\n{declarations}\n);\n{assigns}\n    {name}_core core (\n{inside}\n    );\nendmodule\n"
+        f"{head}\n{declarations}\n);\n{assigns}\n    {name}_core core (\n{inside}\n    );\nendmodule\n"
     )
 
 
@@ -313,11 +323,14 @@ def _split(port: str) -> tuple[str, str]:
     return (bus, signal) if port.startswith(("m_", "s_")) else ("", port)
 
 
-def _parameters(bus: str) -> str:
+def _parameters(bus: str, cfg: Config, board: Board) -> str:
     if bus.startswith("s_"):
         return "PROTOCOL AXI4LITE, ADDR_WIDTH 12, DATA_WIDTH 32"
     mode = "READ_ONLY" if "load" in bus else "WRITE_ONLY"
-    return f"PROTOCOL AXI3, ADDR_WIDTH 40, DATA_WIDTH 64, READ_WRITE_MODE {mode}, MAX_BURST_LENGTH 16"
+    return (
+        f"PROTOCOL {board.ps.axi}, ADDR_WIDTH 40, DATA_WIDTH {cfg.axi_bits}, READ_WRITE_MODE {mode}, "
+        "MAX_BURST_LENGTH 16"
+    )
 
 
 def _range(bits: int) -> str:

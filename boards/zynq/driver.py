@@ -40,18 +40,21 @@ from ...runtime.device import Allocation, Stats, check_fits, program_stats, with
 from ...runtime.loader import Loaded
 from ...runtime.session import Session
 from ..selftest import Check, run_self_test, stepwise
-from .board import SPAN, Board
+from .board import SPAN, Board, load_board
+from .handoff import port_widths
 
 Pynq = Any  # the module pynq or one of its objects, which have no types
 PAGE = 4096
 LEAST = 8192  # bytes of a buffer; XRT gives smaller ones addresses beyond 32 bits
 WATCHDOG = 10_000_000  # cycles without progress: 0.1 s at 100 MHz
-FOLDERS = (Path("build/pynq_z1"), Path("."), Path.home() / "tilewright")  # searched for a bitstream
+FOLDERS = (Path("."), Path.home() / "tilewright")  # searched for a bitstream, after the build's
 _LOOK = 0.02  # seconds between two reads of CONTROL while waiting for the interrupt
 UIO = Path("/sys/class/uio")
 UIO_NAME = "fabric"
 _ENABLE = (1).to_bytes(4, "little")
 _COUNT_BYTES = 4
+_READ_WIDTH, _WRITE_WIDTH = 0x0, 0x14  # registers of a memory port of UltraScale+, whose bits 1:0 are its width
+_WIDTHS = {128: 0, 64: 1}
 
 
 class NamedRegisters:
@@ -121,10 +124,11 @@ class _Buffer:
 
 
 class PynqDevice:
-    """A PYNQ-Z1 with the accelerator of `cfg`.
+    """A board with the accelerator of `cfg`; `board` is one of `boards/zynq`, its name or a file (default: PYNQ-Z1).
 
     The first allocation loads the bitstream, sets the clock, and checks the identity registers. `bitstream` is a .bit
-    file (default: `Board.design_name` in one of `FOLDERS`), `timeout` the seconds that one run may take, `watchdog` the
+    file (default: `Board.design_name` in the build's folder or one of `FOLDERS`), which `loaded` says is in the FPGA
+    already. `timeout` are the seconds that one run may take, `watchdog` the
     cycles without progress after which the accelerator stops. `pynq` and `target` replace the module and its active
     device, `meminfo` the kernel's report, `interrupt` the kernel's device; without an interrupt the driver polls for
     the end of a run.
@@ -138,7 +142,8 @@ class PynqDevice:
         cfg: Config,
         *,
         bitstream: str | Path | None = None,
-        board: Board | None = None,
+        board: Board | str | None = None,
+        loaded: bool = False,
         timeout: float = 30.0,
         watchdog: int = WATCHDOG,
         pynq: Pynq | None = None,
@@ -146,7 +151,8 @@ class PynqDevice:
         meminfo: str | Path = "/proc/meminfo",
         interrupt: Interrupt | None = None,
     ):
-        self.cfg, self.board = cfg, board or Board()
+        self.cfg, self.board = cfg, board if isinstance(board, Board) else load_board(board)
+        self._programmed = loaded
         self.timeout, self._watchdog, self._meminfo = timeout, watchdog, Path(meminfo)
         self._bitstream = bitstream
         self.pynq, self._target = pynq or _import_pynq(), target
@@ -178,10 +184,13 @@ class PynqDevice:
             return self._session
         path = find_bitstream(self.cfg, self.board, self._bitstream)
         try:
-            self.pynq.Bitstream(str(path), device=self._target).download()
+            if not self._programmed:
+                self.pynq.Bitstream(str(path), device=self._target).download()
+            self._programmed = True
             self._set_clock()
+            self._set_widths(path)
             mmio = self.pynq.MMIO(self.board.base, SPAN, device=self._target)
-        except BoardError:
+        except TilewrightError:
             raise
         except Exception as exc:  # pynq raises OSError, RuntimeError, ValueError and others
             raise BoardError(
@@ -203,9 +212,11 @@ class PynqDevice:
         except (RuntimeError, MemoryError, OSError) as exc:
             raise CapacityError(f"{nbytes} bytes of contiguous memory are not available ({_one_line(exc)})") from None
         start = int(array.device_address)
-        if start + size > 1 << 32:
+        if start + size > self.board.ps.low_memory:
             array.freebuffer()
-            raise BoardError(f"pynq allocated a buffer at {start:#x}, but the board's ports have 32 address bits")
+            raise BoardError(
+                f"pynq allocated a buffer at {start:#x}, but programs use DRAM below {self.board.ps.low_memory:#x}"
+            )
         address = -(-start // align) * align
         array[:] = 0
         self._buffers[address] = _Buffer(array, start, size, range(address, address + nbytes))
@@ -291,7 +302,7 @@ class PynqDevice:
         with contextlib.suppress(Exception):
             if session.reset():
                 return True
-        self._session = None
+        self._session, self._programmed = None, False
         with contextlib.suppress(Exception):  # the next use tries again, and reports the error
             self.open()
         return False
@@ -301,8 +312,19 @@ class PynqDevice:
         clocks.fclk0_mhz = wanted
         if abs(clocks.fclk0_mhz - wanted) > 0.01 * wanted:
             raise BoardError(
-                f"FCLK0 runs at {clocks.fclk0_mhz:g} MHz instead of {wanted:g}; use a clock that it can divide to"
+                f"{self.board.ps.clock_name} runs at {clocks.fclk0_mhz:g} MHz instead of {wanted:g}; use a clock that "
+                "it can divide to"
             )
+
+    def _set_widths(self, bitstream: Path) -> None:
+        """Set the memory ports to the widths of the bitstream's: the boot software may have left them otherwise."""
+        settable = {port.name: port.width_registers for port in self.board.ps.memories[self.board.memory]}
+        if None in settable.values():
+            return
+        for name, bits in port_widths(bitstream.with_suffix(".hwh")).items():
+            mmio = self.pynq.MMIO(settable[name], SPAN, device=self._target)
+            for offset in (_READ_WIDTH, _WRITE_WIDTH):
+                mmio.write(offset, int(mmio.read(offset)) & ~3 | _WIDTHS[bits])
 
     def _check_identity(self, session: Session, path: Path) -> None:
         version, found = session.identity()
@@ -348,11 +370,14 @@ def find_bitstream(cfg: Config, board: Board, path: str | Path | None = None) ->
             raise FileError(f"{path}: no such bitstream")
         return Path(path).resolve()
     name = f"{board.design_name(cfg)}.bit"
-    for folder in FOLDERS:
+    searched = (Path("build", board.name), *FOLDERS)
+    for folder in searched:
         if (folder / name).is_file():
             return (folder / name).resolve()
-    folders = ", ".join(map(str, FOLDERS))
-    raise FileError(f"{name}: not found in {folders}; build it with `make bitstream` and copy it, or give --bitstream")
+    raise FileError(
+        f"{name}: not found in {', '.join(map(str, searched))}; build it with `tilewright bitstream` and copy it, or "
+        "give --bitstream"
+    )
 
 
 def _import_pynq() -> ModuleType:

@@ -1,4 +1,4 @@
-"""boards/pynq_z1/build.py: the build directory, its scripts, and the tools that are run or missing."""
+"""boards/zynq/build.py: the build directory, its scripts, and the tools that are run or missing."""
 
 import os
 import re
@@ -7,20 +7,22 @@ import subprocess
 
 import pytest
 
-from tilewright.boards.pynq_z1 import build
-from tilewright.boards.pynq_z1.board import Board
+from tilewright.boards.zynq import build
+from tilewright.boards.zynq.board import load_board
 from tilewright.hw.config import PRESETS
 
 pytest.importorskip("amaranth")
-from tilewright.boards.pynq_z1.build import Build, run_build, way_to_build, write_build
+from tilewright.boards.zynq.build import Build, run_build, way_to_build, write_build
 from tilewright.hw.errors import ExecutionError, FileError, UnsupportedError
 
-TINY = PRESETS["tiny"]
+TINY, PYNQ_Z1 = PRESETS["tiny"], load_board()
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    return write_build(TINY, Board(clock_mhz=50, base=0x4000_0000), tmp_path_factory.mktemp("build") / "a" / "b")
+    return write_build(
+        TINY, PYNQ_Z1.replace(clock_mhz=50, base=0x4000_0000), tmp_path_factory.mktemp("build") / "a" / "b"
+    )
 
 
 @pytest.fixture
@@ -40,9 +42,9 @@ def path(tmp_path, monkeypatch):
 
 def test_the_directory_is_whole(written):
     name = written.name
-    assert name == f"tilewright_tiny_{TINY.fingerprint:016x}_hp"
+    assert name == f"tilewright_pynq_z1_tiny_{TINY.fingerprint:016x}_hp"
     assert {p.name for p in written.folder.iterdir()} == {
-        *(f"{name}{end}" for end in (".v", ".xdc", ".tcl", "_open.xdc", "_core.v", "_bd.v", "_bd.tcl")),
+        *(f"{name}{end}" for end in (".v", ".xdc", ".tcl", ".hwh", "_open.xdc", "_core.v", "_bd.v", "_bd.tcl")),
         *(f"build_{name}{end}.sh" for end in ("", "_open", "_bd")),
     }
     for script in written.scripts.values():
@@ -58,7 +60,7 @@ def test_parameters_reach_the_files(written):
     for check in ("FCLK0 is not constrained", "timing is missed by"):  # before the bitstream is written
         assert 0 < text.index(check) < text.index("write_bitstream")
     top = written.verilog.read_text()
-    assert "PS7 ps7 (" in top and '(* DONT_TOUCH = "true" *)' in top and "BUFG bufg (" in top
+    assert "PS7 ps (" in top and '(* DONT_TOUCH = "true" *)' in top and "BUFG bufg (" in top
     assert f"module {written.name}(" in top
     assert "40000000" in (written.folder / f"{written.name}_bd.tcl").read_text()
 
@@ -66,32 +68,32 @@ def test_parameters_reach_the_files(written):
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot be created"):
-        write_build(TINY, Board(), tmp_path / "file" / "x")
+        write_build(TINY, PYNQ_Z1, tmp_path / "file" / "x")
 
 
 def test_a_configuration_that_does_not_fit_writes_nothing(tmp_path):
     with pytest.raises(UnsupportedError, match="Config.axi_bits = 32"):
-        write_build(TINY.replace(axi_bits=32), Board(), tmp_path / "new")
+        write_build(TINY.replace(axi_bits=32), PYNQ_Z1, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
 def test_vivado_comes_first(path):
     path("vivado", "yosys")
-    assert way_to_build() == "vivado"
+    assert way_to_build(PYNQ_Z1) == "vivado"
 
 
 @pytest.mark.parametrize("nextpnr", ["nextpnr-xilinx", "nextpnr-himbaechel"])
 def test_the_open_tools_need_all_their_parts(path, monkeypatch, nextpnr):
     with pytest.raises(UnsupportedError) as caught:
-        way_to_build()
+        way_to_build(PYNQ_Z1)
     assert "install Vivado" in str(caught.value)
     assert "yosys, fasm2frames, xc7frames2bit, nextpnr-xilinx or nextpnr-himbaechel, the variable" in str(caught.value)
     path("yosys", "fasm2frames", "xc7frames2bit", nextpnr)
     monkeypatch.setenv("PRJXRAY_DB", "db")
     with pytest.raises(UnsupportedError, match="of which the variable CHIPDB is missing"):
-        way_to_build()
+        way_to_build(PYNQ_Z1)
     monkeypatch.setenv("CHIPDB", "db.bin")
-    assert way_to_build() == "open"
+    assert way_to_build(PYNQ_Z1) == "open"
 
 
 def made(tmp_path, script):
@@ -159,13 +161,13 @@ endmodule
 @pytest.mark.parametrize(
     "cfg, board, ports",
     [
-        (TINY, Board(), {"S_AXI_HP0": ["m_load0", "m_store0"]}),
-        (TINY.replace(load_ports=2), Board(), {"S_AXI_HP0": ["m_load0", "m_store0"], "S_AXI_HP2": ["m_load1"]}),
-        (PRESETS["pynq_z1"], Board(memory="ACP"), {"S_AXI_ACP": ["m_load0", "m_store0"]}),
+        (TINY, PYNQ_Z1, {"S_AXI_HP0": ["m_load0", "m_store0"]}),
+        (TINY.replace(load_ports=2), PYNQ_Z1, {"S_AXI_HP0": ["m_load0", "m_store0"], "S_AXI_HP2": ["m_load1"]}),
+        (PRESETS["pynq_z1"], PYNQ_Z1.replace(memory="ACP"), {"S_AXI_ACP": ["m_load0", "m_store0"]}),
     ],
 )
 def test_ports_clock_and_addresses_of_the_block_design(cfg, board, ports):
-    assert build.memory_ports(cfg, board) == ports
+    assert {port.block: masters for port, masters in build.memory_ports(cfg, board).items()} == ports
     text = build.block_design(cfg, board, "x")
     for port, masters in ports.items():
         assert f"CONFIG.PCW_USE_{port} 1" in text and f"$ps/{port}_ACLK" in text
@@ -181,7 +183,7 @@ def test_ports_clock_and_addresses_of_the_block_design(cfg, board, ports):
 
 
 def test_brackets_of_the_scripts_are_balanced():
-    text = build.block_design(TINY, Board(), "x")
+    text = build.block_design(TINY, PYNQ_Z1, "x")
     for opening, closing in ("[]", "{}"):
         assert text.count(opening) == text.count(closing)
     assert not re.search(r"\\\s*\n\s*\n", text)  # a continued line that ends in nothing
@@ -200,20 +202,23 @@ proc unknown {name args} { puts "$name $args"; return $name }
 @pytest.mark.parametrize("slack, ends", [(0.1, "finished"), (-0.2, "ERROR: timing is missed by -0.2 ns")])
 def test_tcl_reads_the_block_design_to_its_end(tmp_path, slack, ends):
     """With stand-ins for Vivado's commands, which print what they are called with."""
-    text = build.block_design(TINY.replace(load_ports=2), Board(), "x")
+    text = build.block_design(TINY.replace(load_ports=2), PYNQ_Z1, "x")
     (tmp_path / "x.tcl").write_text(f"set slack {slack}\n{STUBS}{text}")
     done = subprocess.run(["tclsh", "x.tcl"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     said = done.stdout.splitlines() + done.stderr.splitlines()
     assert any(line.startswith(ends) for line in said) and (done.returncode == 0) == (slack > 0)
     calls = [line.split()[0] for line in said if line]
     assert calls.count("connect_bd_intf_net") == 2 + 3 + 2 and calls.count("assign_bd_address") == 1 + 3
-    assert "create_bd_cell -type ip -vlnv xilinx.com:ip:processing_system7 ps7" in said
+    assert "create_bd_cell -type ip -vlnv xilinx.com:ip:processing_system7 ps" in said
 
 
 @pytest.mark.parametrize("memory, cache", [("HP", "0011"), ("ACP", "1111")])
 def test_the_wrapper_declares_every_bus(memory, cache):
-    text = build.block_wrapper(CORE, "x", Board(memory=memory))
-    assert "module x_bd (" in text and "x_core core (" in text
+    text = build.block_wrapper(CORE, "x", TINY, PYNQ_Z1.replace(memory=memory))
+    assert (
+        'module tilewright #(parameter BOARD = "pynq_z1", CLOCK_MHZ = "100", MEMORY = ' in text
+        and "x_core core (" in text
+    )
     assert (
         'X_INTERFACE_INFO = "xilinx.com:interface:aximm:1.0 m_load0 ARADDR", X_INTERFACE_PARAMETER = "PROTOCOL AXI3'
         in text

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.boards.pynq_z1.driver import PynqDevice
+from tilewright.boards.zynq.driver import PynqDevice
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.loader import Loaded

@@ -1,4 +1,4 @@
-"""boards/pynq_z1/driver.py, unchanged, on a fake board.
+"""boards/zynq/driver.py, unchanged, on a fake board.
 
 Registers and memory are the behavioural model's, or the simulated circuit's where the test is marked `circuit`.
 """
@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tilewright.boards.pynq_z1 import driver
-from tilewright.boards.pynq_z1.board import Board
-from tilewright.boards.pynq_z1.driver import Interrupt, check_machine
 from tilewright.boards.selftest import run_self_test
+from tilewright.boards.zynq import driver
+from tilewright.boards.zynq.board import load_board
+from tilewright.boards.zynq.driver import Interrupt, check_machine
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import (
     AccessError,
@@ -34,7 +34,7 @@ from tilewright.runtime.device import Stats, open_device
 from tilewright.runtime.loader import Loaded
 from tilewright.sim.random_programs import Recorder, record_random
 
-TINY, VTA = PRESETS["tiny"], PRESETS["vta"]
+TINY, VTA, PYNQ_Z1 = PRESETS["tiny"], PRESETS["vta"], load_board()
 RESNET8 = Path(__file__).parents[4] / "shared" / "models" / "resnet8_int8.tflite"
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 COMPILER = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
@@ -403,7 +403,7 @@ def test_addresses_beyond_the_ports_are_refused(powered):
         return buffer
 
     board.allocate = far
-    with pytest.raises(BoardError, match="a buffer at 0x1000000000, but the board's ports have 32 address bits"):
+    with pytest.raises(BoardError, match="a buffer at 0x1000000000, but programs use DRAM below 0x40000000"):
         device.allocate(8, 8)
     assert not board.buffers
 
@@ -424,16 +424,23 @@ def test_mistakes_with_memory(powered):
 
 
 def test_a_coherent_port_needs_neither_flush_nor_invalidate(powered):
-    device, board = powered(board=Board(memory="ACP"))
+    device, board = powered(board=PYNQ_Z1.replace(memory="ACP"))
     device.write(device.allocate(16, 16), np.ones(16, np.uint8))
     assert "flush" not in board.calls
 
 
+def test_a_board_with_ports_of_several_widths_needs_the_handoff_file(powered):
+    kv260 = load_board("kv260")
+    device, _ = powered(board=kv260, fake={"base": kv260.base})
+    with pytest.raises(FileError, match=r"x\.hwh: no such file; give a hardware handoff file"):
+        device.open()
+
+
 def test_the_bitstream_is_found_by_its_name(tmp_path, monkeypatch):
-    board = Board()
+    board = PYNQ_Z1
     monkeypatch.setattr(driver, "FOLDERS", (tmp_path / "a", tmp_path))
-    name = f"tilewright_tiny_{TINY.fingerprint:016x}_hp.bit"
-    with pytest.raises(FileError, match=f"{name}: not found in .*; build it with `make bitstream`"):
+    name = f"tilewright_pynq_z1_tiny_{TINY.fingerprint:016x}_hp.bit"
+    with pytest.raises(FileError, match=f"{name}: not found in .*; build it with `tilewright bitstream`"):
         driver.find_bitstream(TINY, board)
     (tmp_path / name).write_bytes(b"")
     assert driver.find_bitstream(TINY, board) == tmp_path / name
