@@ -93,6 +93,21 @@ class Board:
         return DEVICES[self.device]
 
     @property
+    def oscillator_factor(self) -> int:
+        """The even factor from the clock to the oscillator of the system's `doubler`.
+
+        Raises `UnsupportedError` where it would leave its range.
+        """
+        low, high = self.ps.oscillator_mhz
+        factor = 2 * min(int(high / self.clock_mhz) // 2, 32)
+        if not low <= factor * self.clock_mhz <= high:
+            raise UnsupportedError(
+                f"Board.clock_mhz = {self.clock_mhz:g}: array_clock 2 needs a clock of twice that, by an oscillator of "
+                f"{low:g} to {high:g} MHz, and an even factor up to 64; use {low / 64:g} to {high / 2:g}"
+            )
+        return factor
+
+    @property
     def coherent(self) -> bool:
         """True where the accelerator sees the processors' caches."""
         return self.load_port(0).user is not None
@@ -154,6 +169,8 @@ def check_board(cfg: Config, board: Board) -> None:
         raise UnsupportedError(
             f"Config.load_ports = {cfg.load_ports}: {board.memory} has {len(ports)}; use that number or memory HP"
         )
+    if cfg.array_clock == 2:
+        _ = board.oscillator_factor
     if board.coherent and cfg.out_entry_bits % 64:
         raise UnsupportedError(
             f"Config.out_bits = {cfg.out_bits}: an output entry of {cfg.out_entry_bits} bits is stored with partial "

@@ -74,7 +74,7 @@ set_property -dict [list \\
 ] $ps
 set core [create_bd_cell -type module -reference {module} core]
 set resets [create_bd_cell -type ip -vlnv xilinx.com:ip:proc_sys_reset resets]
-connect_bd_net [get_bd_pins $ps/{clock}] [get_bd_pins $core/clk] [get_bd_pins $resets/slowest_sync_clk] \\
+{doubler}connect_bd_net [get_bd_pins {clock}] [get_bd_pins $core/clk] [get_bd_pins $resets/slowest_sync_clk] \\
     {clocks}
 connect_bd_net [get_bd_pins $ps/{reset}] [get_bd_pins $resets/ext_reset_in]
 connect_bd_net [get_bd_pins $resets/peripheral_reset] [get_bd_pins $core/rst]
@@ -99,8 +99,19 @@ quit
 _JOIN = """\
 set join_{n} [create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect join_{n}]
 set_property -dict [list CONFIG.NUM_SI {inputs} CONFIG.NUM_MI 1] $join_{n}
-connect_bd_net [get_bd_pins $ps/{clock}] [get_bd_pins $join_{n}/aclk]
+connect_bd_net [get_bd_pins {clock}] [get_bd_pins $join_{n}/aclk]
 connect_bd_net [get_bd_pins $resets/peripheral_aresetn] [get_bd_pins $join_{n}/aresetn]"""
+
+# with array_clock 2 everything has clocks of one oscillator, so that their edges fall together
+_DOUBLER = """\
+set doubler [create_bd_cell -type ip -vlnv xilinx.com:ip:clk_wiz doubler]
+set_property -dict [list CONFIG.PRIM_SOURCE Global_buffer CONFIG.PRIM_IN_FREQ {mhz:g} CONFIG.USE_RESET false \\
+    CONFIG.CLKOUT1_REQUESTED_OUT_FREQ {mhz:g} CONFIG.CLKOUT2_USED true \\
+    CONFIG.CLKOUT2_REQUESTED_OUT_FREQ {fast:g}] $doubler
+connect_bd_net [get_bd_pins $ps/{clock}] [get_bd_pins $doubler/clk_in1]
+connect_bd_net [get_bd_pins $doubler/clk_out2] [get_bd_pins $core/clk2x]
+connect_bd_net [get_bd_pins $doubler/locked] [get_bd_pins $resets/dcm_locked]
+"""
 
 
 @dataclass(frozen=True)
@@ -229,10 +240,14 @@ def block_design(cfg: Config, board: Board, name: str) -> str:
     """The block design as a Tcl script for Vivado."""
     ps, ports = board.ps, memory_ports(cfg, board)
     connections, addresses = [], []
+    clock, doubler = f"$ps/{ps.block_clock}", ""
+    if cfg.array_clock == 2:
+        doubler = _DOUBLER.format(mhz=board.clock_mhz, fast=2 * board.clock_mhz, clock=ps.block_clock)
+        clock = "$doubler/clk_out1"
     joins = [([f"$ps/{ps.registers.block}"], "$core/s_axil")]
     joins += [([f"$core/{one}" for one in masters], f"$ps/{port.block}") for port, masters in ports.items()]
     for n, (sources, target) in enumerate(joins):
-        connections.append(_JOIN.format(n=n, inputs=len(sources), clock=ps.block_clock))
+        connections.append(_JOIN.format(n=n, inputs=len(sources), clock=clock))
         for k, source in enumerate(sources):
             connections.append(
                 f"connect_bd_intf_net [get_bd_intf_pins {source}] [get_bd_intf_pins $join_{n}/S{k:02d}_AXI]"
@@ -258,7 +273,8 @@ def block_design(cfg: Config, board: Board, name: str) -> str:
         family=ps.family,
         automation=ps.automation,
         settings="\n".join(f"    CONFIG.{setting} \\" for setting in settings),
-        clock=ps.block_clock,
+        clock=clock,
+        doubler=doubler,
         reset=ps.block_reset,
         interrupt=ps.block_interrupt,
         clocks=" ".join(f"[get_bd_pins $ps/{port.block_clock}]" for port in (ps.registers, *ports)),
@@ -286,6 +302,7 @@ def block_wrapper(core: str, name: str, cfg: Config, board: Board) -> str:
     declared = {
         "clk": f'(* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 clk CLK", X_INTERFACE_PARAMETER = '
         f'"ASSOCIATED_BUSIF {":".join(buses)}, ASSOCIATED_RESET rst" *)\n    ',
+        "clk2x": '(* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 clk2x CLK" *)\n    ',
         "rst": '(* X_INTERFACE_INFO = "xilinx.com:signal:reset:1.0 rst RST", X_INTERFACE_PARAMETER = '
         '"POLARITY ACTIVE_HIGH" *)\n    ',
         "done": '(* X_INTERFACE_INFO = "xilinx.com:signal:interrupt:1.0 done INTERRUPT", X_INTERFACE_PARAMETER = '

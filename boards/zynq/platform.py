@@ -16,6 +16,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...hw.config import Config
 from ...hw.rtl.axi import DECERR, OKAY, SLVERR, AxiLite
+from ...hw.rtl.compute.gemm import ARRAY
 from ...hw.rtl.core import Core
 from .board import SPAN, Board
 from .system import Port, System
@@ -51,9 +52,10 @@ class Platform(XilinxPlatform):
 class Top(wiring.Component):
     """The core, the registers' bridge, and the processing system with its clock, reset, ports and interrupt.
 
-    Lights are its only pins. Everything is one domain: the system's first clock through a buffer, and its reset
-    through two flip-flops; without a reset of the system their initial values make one. The pads of DRAM and
-    peripherals stay unconnected: the boot software has configured the processing system before a bitstream is loaded.
+    Lights are its only pins. Everything is one domain, but for multipliers with `array_clock` 2: the system's first
+    clock through a buffer, and its reset through two flip-flops; without a reset of the system their initial values make
+    one. The pads of DRAM and peripherals stay unconnected: the boot software has configured the processing system
+    before a bitstream is loaded.
     `cfg` and `board` must have passed `check_board`.
     """
 
@@ -88,10 +90,41 @@ class Top(wiring.Component):
         clocks, resets, held = Signal(4, name="fclks"), Signal(4, name="fresets_n"), Signal(2, reset_less=True, init=3)
         m.domains.sync = ClockDomain()
         m.d.comb += [clock.eq(clocks[0]), ResetSignal().eq(held[1])]
-        m.d.sync += held.eq(Cat(~resets[0] if ps.reset else Const(0, 1), held[0]))
-        m.submodules.bufg = Instance(ps.buffer, i_I=clock, o_O=ClockSignal())
+        waits = ~resets[0] if ps.reset else Const(0, 1)
+        buffered = ClockSignal() if self.cfg.array_clock == 1 else Signal(name="buffered")
+        m.submodules.bufg = Instance(ps.buffer, i_I=clock, o_O=buffered)
+        if self.cfg.array_clock == 2:
+            waits |= ~self._two_clocks(m, buffered)
+        m.d.sync += held.eq(Cat(waits, held[0]))
         platform.add_clock_constraint(clock, self.board.clock_mhz * 1e6)
         return {f"o_{ps.clock}": clocks} | ({f"o_{ps.reset}": resets} if ps.reset else {})
+
+    def _two_clocks(self, m: Module, clock: Value) -> Signal:
+        """Make the core's clock and one of twice its rate of `clock`, with edges at the same time; 1 when they are.
+
+        Both come from one oscillator through buffers of one kind: every edge of the slow one is one of the fast one.
+        """
+        factor, ps = self.board.oscillator_factor, self.board.ps
+        locked, feedback, slow, fast = (Signal(name=name) for name in ("locked", "feedback", "slow", "fast"))
+        m.domains += ClockDomain(ARRAY, reset_less=True)
+        m.submodules.doubler = Instance(
+            ps.doubler,
+            p_CLKIN1_PERIOD=1000 / self.board.clock_mhz,
+            p_CLKFBOUT_MULT_F=float(factor),
+            p_CLKOUT0_DIVIDE_F=float(factor),
+            p_CLKOUT1_DIVIDE=factor // 2,
+            i_CLKIN1=clock,
+            i_CLKFBIN=feedback,
+            i_RST=Const(0, 1),
+            i_PWRDWN=Const(0, 1),
+            o_CLKFBOUT=feedback,
+            o_CLKOUT0=slow,
+            o_CLKOUT1=fast,
+            o_LOCKED=locked,
+        )
+        for name, source, domain in (("bufg_core", slow, "sync"), ("bufg_array", fast, ARRAY)):
+            m.submodules[name] = Instance("BUFG", i_I=source, o_O=ClockSignal(domain))
+        return locked
 
     def _lights(self, m: Module, platform, core: Core) -> None:
         beat = Signal(HEARTBEAT_BITS)

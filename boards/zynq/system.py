@@ -52,7 +52,8 @@ class System:
     `widths` are those of the memory ports' data that it can be set to, `data_bits` the widest. `memories` are the
     ports by the choice that a user has, the load ports' in their order. `clock` is the primitive's output of the
     clocks, the first of which is `clock_name`; it goes through `buffer`, and is that of a PLL of `pll_mhz` with the
-    usual boot software, divided. `reset`: its output that follows the boot software, where it has one. `low_memory`:
+    usual boot software, divided. `doubler` is the primitive that makes a clock of twice the rate of it, with an
+    oscillator of `oscillator_mhz`. `reset`: its output that follows the boot software, where it has one. `low_memory`:
     bytes of DRAM from address 0 on, at most. `beyond`: an address that answers with an error, where the ports have
     fewer address bits than the core.
     Of Vivado's IP: its name `family` and `version`, `clock_parameters` of clock k (two divisors, on, source), pins
@@ -74,6 +75,8 @@ class System:
     clock_mhz: tuple[float, float]
     pll_mhz: float
     buffer: str
+    doubler: str
+    oscillator_mhz: tuple[float, float]
     reset: str | None
     interrupt: str
     interrupt_bits: int
@@ -134,6 +137,8 @@ SYSTEMS = {
         clock_mhz=(1.0, 250.0),
         pll_mhz=1000.0,
         buffer="BUFG",
+        doubler="MMCME2_BASE",
+        oscillator_mhz=(600.0, 1200.0),  # speed grade -1
         reset="FCLKRESETN",
         interrupt="IRQF2P",
         interrupt_bits=20,
@@ -186,6 +191,8 @@ SYSTEMS = {
         clock_mhz=(1.0, 333.0),
         pll_mhz=1500.0,
         buffer="BUFG_PS",
+        doubler="MMCME4_BASE",
+        oscillator_mhz=(800.0, 1600.0),
         reset=None,  # its resets are outputs of the GPIO, low until software sets them
         interrupt="PLPSIRQ0",
         interrupt_bits=8,

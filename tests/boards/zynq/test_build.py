@@ -182,8 +182,33 @@ def test_ports_clock_and_addresses_of_the_block_design(cfg, board, ports):
     assert ("PCW_USE_DEFAULT_ACP_USER_VAL 1" in text) == board.coherent
 
 
-def test_brackets_of_the_scripts_are_balanced():
-    text = build.block_design(TINY, PYNQ_Z1, "x")
+DOUBLE = TINY.replace(name="double", array_clock=2)
+
+
+def test_two_clocks_come_from_one_oscillator(tmp_path):
+    written = write_build(DOUBLE, PYNQ_Z1, tmp_path)
+    top = written.verilog.read_text()
+    cell = re.search(r"MMCME2_BASE #\((.*?)\) doubler \((.*?)\);", top, re.S)
+    assert cell, "no MMCM"
+    parameters = dict(re.findall(r"\.(\w+)\((.*?)\)", cell[1]))
+    assert float(parameters["CLKIN1_PERIOD"]) == 10 and float(parameters["CLKFBOUT_MULT_F"]) == 12
+    assert float(parameters["CLKOUT0_DIVIDE_F"]) == 12 and int(parameters["CLKOUT1_DIVIDE"].split("'d")[-1], 0) == 6
+    text = (tmp_path / f"{written.name}_bd.tcl").read_text()
+    assert (
+        "$doubler/clk_out1] [get_bd_pins $core/clk]" in text and "$doubler/clk_out2] [get_bd_pins $core/clk2x]" in text
+    )
+    assert text.count("$ps/FCLK_CLK0]") == 1  # all else has the clocks of the doubler
+    assert "clk2x" in (tmp_path / f"{written.name}_bd.v").read_text()
+
+
+def test_a_clock_that_cannot_be_doubled_is_refused(tmp_path):
+    with pytest.raises(UnsupportedError, match="Board.clock_mhz = 5: array_clock 2 needs .*; use 9.375 to 600"):
+        write_build(DOUBLE, PYNQ_Z1.replace(clock_mhz=5), tmp_path / "new")
+
+
+@pytest.mark.parametrize("cfg", [TINY, DOUBLE], ids=lambda cfg: cfg.name)
+def test_brackets_of_the_scripts_are_balanced(cfg):
+    text = build.block_design(cfg, PYNQ_Z1, "x")
     for opening, closing in ("[]", "{}"):
         assert text.count(opening) == text.count(closing)
     assert not re.search(r"\\\s*\n\s*\n", text)  # a continued line that ends in nothing
