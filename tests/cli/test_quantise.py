@@ -154,6 +154,9 @@ def test_mistakes_with_networks_are_one_line(tilewright, network, small, tmp_pat
         ((tmp_path / "none.onnx", *data), 6, "no such file"),
         ((tmp_path / "x.npz", *data), 5, "is no float network in .onnx, .tflite"),
         ((network, *data, "--tokenizer", network), 5, "--tokenizer is for a checkpoint, .bin; drop it"),
+        ((network, *data, "--texts", 3), 5, "--texts is for a checkpoint, .bin; drop it"),
+        ((network, *data, "--mean", "0.5"), 9, "--mean, --std and --resize are for pixels"),
+        ((network, *data, "-o", "/proc/y.onnx"), 6, "/proc/y.onnx: not writable; /proc takes no files"),
         ((small, "-o", tmp_path / "y.npz", "--inspect"), 5, "--inspect is for networks, .onnx or .tflite"),
         ((small,), 2, "Missing option '-o'"),
     ):

@@ -112,8 +112,8 @@ def test_expected_outputs_are_compared(tilewright, double_tw, tmp_path, x):
 @pytest.mark.parametrize(
     "arrays, text",
     [
-        ({"z": np.zeros(3)}, "holds z, expected `inputs` or `x`"),
-        ({}, "holds nothing, expected `inputs` or `x`"),
+        ({"z": np.zeros(3)}, "holds `z`, and lacks `x`"),
+        ({}, "holds nothing, and lacks `x`"),
         ({"x": np.zeros((8, 1, 4), np.int32)}, "input 'x' has shape (8, 1, 4); give (8, 1, 16) or (N, 8, 1, 16)"),
         (
             {"inputs": np.zeros((0, 8, 1, 16), np.int32)},
