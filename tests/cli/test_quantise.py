@@ -1,6 +1,12 @@
 """`tilewright quantise`: float networks, files of a language model's integers, and mistakes."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,6 +134,31 @@ def test_an_interrupted_command_goes_on(tilewright, network, tmp_path, monkeypat
     assert tilewright(*command).status == 130 and (tmp_path / "y.onnx.parts").is_dir()
     assert tilewright(*command).status == 0 and not (tmp_path / "y.onnx.parts").exists()
     assert 5 <= len(compared) <= 6  # the two that were done are not done again
+
+
+@pytest.mark.slow
+def test_a_killed_command_goes_on(tilewright, network, tmp_path, monkeypatch):
+    """SIGKILL once two ways are compared: the next start compares the others alone, and writes the same network."""
+    from tilewright.apps.quantise import static
+
+    np.savez(tmp_path / "x.npz", **digits.samples(160))
+    output, parts = tmp_path / "y.onnx", tmp_path / "y.onnx.parts"
+    command = ("quantise", network, "--calibration", tmp_path / "x.npz", "-o")
+    running = subprocess.Popen([Path(sys.executable).with_name("tilewright"), *command, output])
+    until = time.monotonic() + 240
+    while time.monotonic() < until and len([*parts.glob("*.json")]) < 2:
+        time.sleep(0.01)
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    before, compared, compare = len([*parts.glob("*.json")]), [], static.compare
+    assert before >= 2 and not output.exists()
+
+    monkeypatch.setattr(static, "compare", lambda *given: compared.append(given) or compare(*given))
+    assert tilewright(*command, output).status == 0 and not parts.exists()
+    after = len(compared)
+    assert tilewright(*command, tmp_path / "z.onnx").status == 0  # without a break
+    assert output.read_bytes() == (tmp_path / "z.onnx").read_bytes()
+    assert after == len(compared) - after - before
 
 
 def test_mistakes_with_networks_are_one_line(tilewright, network, small, tmp_path):
