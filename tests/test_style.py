@@ -61,9 +61,9 @@ BUDGET = {
     "sim": 8_700,
     "boards": 3_820,
     "cli": 9_240,
-    "apps": 7_480,
-    "tools": 3_670,
-    "tests": 65_100,
+    "apps": 7_520,
+    "tools": 3_730,
+    "tests": 65_300,
 }
 
 

@@ -214,14 +214,16 @@ def test_samples_that_are_no_numbers_are_refused(path):
 
 def test_labels_of_results_that_are_no_classes_are_refused(tmp_path):
     path, x = tmp_path / "image.onnx", RNG.normal(size=(8, 3, 8, 8)).astype(np.float32)
-    onnx.save(model([helper.make_node("Conv", ["x", "w"], ["y"])], {"w": RNG.normal(size=(4, 3, 3, 3))}, [1, 3, 8, 8]), path)
+    node = helper.make_node("Conv", ["x", "w"], ["y"])
+    onnx.save(model([node], {"w": RNG.normal(size=(4, 3, 3, 3))}, [1, 3, 8, 8]), path)
     text = r"labels need a first output with one number for each class; 'y' has shape \(1, 4, 6, 6\): leave them out"
     with pytest.raises(InputError, match=text):
         quantise(path, x[:, np.newaxis], labels=np.zeros(8, int))
 
 
 def test_few_samples_are_noted(path, quantised):
-    assert "too few samples, 3: ranges are measured on the ones that judge" in quantise(path, digits.samples(3)).notes[-1]
+    *_, note = quantise(path, digits.samples(3)).notes
+    assert note.startswith("too few samples, 3: ranges are measured on the ones that judge")
     assert not any("too few" in note for note in quantised.notes)
 
 
