@@ -245,7 +245,8 @@ def _inspect(model: str, shapes: dict[str, tuple[int, ...]], cfg: Config, as_jso
     if facts["placement"]:
         report.records(facts["placement"])
     _say_times(facts)
-    report.say(f"to quantise it: tilewright quantise {model} --calibration X.npz, with samples of its inputs")
+    if (facts["times_faster"] or _LEAST_GAIN) >= _LEAST_GAIN:
+        report.say(f"to quantise it: tilewright quantise {model} --calibration X.npz, with samples of its inputs")
 
 
 def _language_model(

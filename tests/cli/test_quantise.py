@@ -118,6 +118,20 @@ def test_inspect_needs_no_data(printed, tilewright, network):
     assert [path.name for path in network.parent.glob("*.onnx")] == ["digits.onnx"]
 
 
+def test_a_network_that_gains_nothing_is_said(tilewright, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, [1, 4]) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Sin", ["x"], ["y"])], "sine", [x], [y])
+    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    onnx.save(model, tmp_path / "sine.onnx")
+    np.save(tmp_path / "x.npy", np.ones((8, 4), np.float32))
+    for data in (["--inspect"], ["--calibration", tmp_path / "x.npy"]):
+        out = tilewright("quantise", tmp_path / "sine.onnx", *data).out
+        assert "(1.0 times faster)\nint8 is not faster than float here: use the float network as it is\n" in out
+        assert "to quantise it" not in out
+
+
 def test_an_interrupted_command_goes_on(tilewright, network, tmp_path, monkeypatch):
     from tilewright.apps.quantise import static
 
