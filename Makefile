@@ -50,7 +50,7 @@ test-full: $(DEV) ## run the slow tests in parts of up to 50 minutes, a line for
 	@$(BIN)/python .ci/slow $(JOBS) $(PART)
 
 test-torch: $(TORCH) ## test the import of PyTorch programs and training, in .venv-torch: torch slows the import of TVM
-	@.venv-torch/bin/pytest tests/compiler/frontend/test_torch.py tests/apps/quantise/test_torch.py tests/apps/odimo tests/cli/test_odimo.py
+	@.venv-torch/bin/pytest tests/compiler/frontend/test_torch.py tests/apps/quantise/test_torch.py tests/apps/quantise/test_mlperf_tiny.py tests/apps/odimo tests/cli/test_odimo.py
 
 test-arm: $(DEV) ## run what runs on the board on an emulated 32-bit ARM; ARM=bookworm: with an older numpy
 	@.ci/arm $(ARM)

@@ -30,6 +30,8 @@ from .programs import check_output
 
 _SHOWN = 8  # operators that lose most
 _LANGUAGE_MODELS = (".bin",)
+_TEXTS = 16  # of a checkpoint that perplexity is measured on
+_LEAST_GAIN = 1.05  # times faster: less is no gain
 
 
 @click.command()
@@ -55,11 +57,10 @@ _LANGUAGE_MODELS = (".bin",)
 @click.option("--tokenizer", metavar="FILE.bin", help="Of a checkpoint: its tokenizer, as llama2.c has it.")
 @click.option(
     "--texts",
-    default=16,
     type=click.IntRange(min=0),
-    show_default=True,
     metavar="N",
-    help="Of a checkpoint: print the perplexity on N texts that the model writes, others than those of the scales.",
+    help="Of a checkpoint: print the perplexity on N texts that the model writes, others than those of the scales. "
+    f"[{_TEXTS}]",
 )
 @json_option
 def command(
@@ -74,7 +75,7 @@ def command(
     inspect: bool,
     config: str,
     tokenizer: str | None,
-    texts: int,
+    texts: int | None,
     as_json: bool,
 ) -> None:
     """Quantise MODEL, a float network (.onnx, .tflite, .pt2) or a checkpoint of llama2.c (.bin), to int8.
@@ -90,18 +91,17 @@ def command(
     checkpoint.
     """
     check_kind(model)
-    if tokenizer is not None and calibration is None:
-        raise click.UsageError(f"--tokenizer {tokenizer} is for the texts of --calibration; give both or neither")
     if kind_of(model) in _LANGUAGE_MODELS:
         given: dict[str, object] = {"--labels": labels, "--shape": shapes, "--mean, --std and --resize": picture}
         given |= {"--keep": keep, "--report": page, "--inspect": inspect}
         for option, value in given.items():
             if value:
                 raise UnsupportedError(f"{model}: {option} is for networks, {' or '.join(FORMATS)}; drop it")
-        _language_model(model, output, calibration, tokenizer, texts, as_json)
+        _language_model(model, output, calibration, tokenizer, _TEXTS if texts is None else texts, as_json)
         return
-    if tokenizer is not None:
-        raise UnsupportedError(f"{model}: --tokenizer is for a checkpoint, .bin; drop it")
+    for option, value in {"--tokenizer": tokenizer, "--texts": texts}.items():
+        if value is not None:
+            raise UnsupportedError(f"{model}: {option} is for a checkpoint, .bin; drop it")
     cfg = load_config(config)
     if inspect:
         given = {"--output": output, "--calibration": calibration, "--labels": labels, "--keep": keep, "--report": page}
@@ -215,8 +215,10 @@ def _say_times(facts: dict[str, Any]) -> None:
         where = "" if share is None else f", {100 * share:.1f} % of the multiply-accumulates on the accelerator"
         report.say(
             f"an inference on {facts['config']}, modelled: {before:,.1f} ms in float on the host, {after:,.1f} ms in "
-            f"int8 ({facts['times_faster']:,.0f} times faster{where})"
+            f"int8 ({facts['times_faster']:,.{0 if facts['times_faster'] >= 10 else 1}f} times faster{where})"
         )
+        if facts["times_faster"] < _LEAST_GAIN:
+            report.say("int8 is not faster than float here: use the float network as it is")
 
 
 def _labels(path: str) -> np.ndarray:
@@ -243,12 +245,15 @@ def _inspect(model: str, shapes: dict[str, tuple[int, ...]], cfg: Config, as_jso
     if facts["placement"]:
         report.records(facts["placement"])
     _say_times(facts)
-    report.say(f"to quantise it: tilewright quantise {model} --calibration X.npz, with samples of its inputs")
+    if (facts["times_faster"] or _LEAST_GAIN) >= _LEAST_GAIN:
+        report.say(f"to quantise it: tilewright quantise {model} --calibration X.npz, with samples of its inputs")
 
 
 def _language_model(
     model: str, output: str | None, calibration: str | None, tokenizer: str | None, texts: int, as_json: bool
 ) -> None:
+    if tokenizer is not None and calibration is None:
+        raise click.UsageError(f"--tokenizer {tokenizer} is for the texts of --calibration; give both or neither")
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output': the file of integers to write, X.npz")
     check_output(output, (".npz",), {"MODEL": model, "--tokenizer": tokenizer, "--calibration": calibration})

@@ -33,8 +33,12 @@ def check_writable(path: str | Path) -> None:
         raise FileError(f"{path}: is not a regular file; give the name of a file")
     if not folder.is_dir():
         raise FileError(f"{path}: folder {folder} does not exist; make it first")
-    if not os.access(folder, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
+    if path.exists() and not os.access(path, os.W_OK):
         raise FileError(f"{path}: not writable")
+    try:
+        tempfile.TemporaryFile(dir=folder).close()  # a folder of /proc, say, has rights that it does not keep
+    except OSError as exc:
+        raise FileError(f"{path}: not writable; {folder} takes no files ({exc.strerror or exc})") from None
 
 
 def add_member(archive: zipfile.ZipFile, name: str, data: bytes | str) -> None:

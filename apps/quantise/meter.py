@@ -40,7 +40,7 @@ class Meter:
         self._outputs = outputs
         self._signal, self._noise = dict[str, float](), dict[str, float]()
         self._classes: list[tuple[int, int]] = []
-        self._count = 0  # of the classes
+        self._shape: tuple[int, ...] = ()  # of the first output
 
     def add(self, wanted: Mapping[str, np.ndarray], got: Mapping[str, np.ndarray]) -> None:
         """Take in the tensors of one sample, by name: of the float network, and of the int8 network as real values."""
@@ -50,9 +50,9 @@ class Meter:
             self._signal[name] = self._signal.get(name, 0.0) + float(np.square(exact).sum())
             self._noise[name] = self._noise.get(name, 0.0) + float(np.square(got[name][finite] - exact).sum())
         first, second = wanted[self._outputs[0]], got[self._outputs[0]]
+        self._shape = first.shape
         if first.size > 1 and first.size == max(first.shape):  # a value for each class
             self._classes.append((int(first.argmax()), int(second.argmax())))
-            self._count = first.size
 
     def comparison(self, inputs: Iterable[str], nodes: Iterable[Node], labels: np.ndarray | None) -> Comparison:
         """Of all samples; `inputs` are the network's, `nodes` its operators in order, `labels` those of the samples.
@@ -60,17 +60,22 @@ class Meter:
         Raises `InputError` for labels that are no classes.
         """
         classes = np.array(self._classes).reshape(-1, 2)
-        labelled = labels is not None and len(labels) == len(classes)
-        if labels is not None and labelled and not 0 <= labels.min() <= labels.max() < self._count:
+        if labels is not None and not len(classes):
             raise InputError(
-                f"labels are {labels.min()}..{labels.max()}; the network has classes 0..{self._count - 1}: count from 0"
+                f"labels need a first output with one number for each class; {self._outputs[0]!r} has shape "
+                f"{self._shape}: leave them out"
+            )
+        count = max(self._shape, default=0)
+        if labels is not None and not 0 <= labels.min() <= labels.max() < count:
+            raise InputError(
+                f"labels are {labels.min()}..{labels.max()}; the network has classes 0..{count - 1}: count from 0"
             )
         return Comparison(
             snr_db=snr_db(sum(self._signal[r] for r in self._outputs), sum(self._noise[r] for r in self._outputs)),
             operators=tuple(self._losses(inputs, nodes)),
             agreement=float((classes[:, 0] == classes[:, 1]).mean()) if len(classes) else None,
-            float_accuracy=float((classes[:, 0] == labels).mean()) if labelled else None,
-            int8_accuracy=float((classes[:, 1] == labels).mean()) if labelled else None,
+            float_accuracy=None if labels is None else float((classes[:, 0] == labels).mean()),
+            int8_accuracy=None if labels is None else float((classes[:, 1] == labels).mean()),
         )
 
     def _losses(self, inputs: Iterable[str], nodes: Iterable[Node]) -> Iterable[OperatorLoss]:

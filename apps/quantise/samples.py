@@ -55,6 +55,11 @@ class Pictures:
     std: tuple[float, ...] = (1.0,)
     resize: bool = False
 
+    @property
+    def scaled(self) -> bool:
+        """Whether a mean or a deviation is given."""
+        return (self.mean, self.std) != ((0.0,), (1.0,))
+
 
 @dataclass
 class Samples:
@@ -144,7 +149,7 @@ def _entry(arrays: Mapping[str, np.ndarray], entries: Sequence[Sequence[Input]],
     if len(entries) == 1 or counted:
         return first
     wanted = "; or ".join(", ".join(f"`{each.name}`" for each in entry) for entry in entries)
-    raise InputError(f"{source}: holds {', '.join(arrays) or 'nothing'}, expected one of {wanted}")
+    raise InputError(f"{source}: holds {_held(arrays)}; the inputs are {wanted}: give the arrays of one entry")
 
 
 def samples_of(
@@ -159,8 +164,9 @@ def samples_of(
     Raises `InputError` for arrays that do not fit the inputs, and for different numbers of samples.
     """
     notes: list[str] = []
-    stacked, single = dict[str, np.ndarray](), True
-    for each, key in zip(inputs, _keys(arrays, inputs, source, outputs)):
+    stacked, single, pixels = dict[str, np.ndarray](), True, False
+    keys = _keys(arrays, inputs, source, outputs)
+    for each, key in zip(inputs, keys):
         array = arrays[key]
         reading = _reading(array.shape, each)
         if reading is None:
@@ -171,10 +177,19 @@ def samples_of(
             notes.append(f"{each.name!r}: {array.shape} is read as {reading.note}")
         stacked[each.name] = _converted(reading.of(array), each, source, picture, notes)
         single &= reading.single
+        pixels |= _are_pixels(array, each)
+    if picture is not None and not pixels:
+        held = ", ".join(f"{name!r} {arrays[key].dtype}" for name, key in zip(stacked, keys))
+        raise InputError(
+            f"{source}: --mean, --std and --resize are for pixels (uint8) of a float input, and the arrays are {held}; "
+            "drop them"
+        )
     counts = {name: len(array) for name, array in stacked.items()}
-    if len(set(counts.values())) != 1 or 0 in counts.values():
-        held = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise InputError(f"{source}: inputs hold samples: {held}; they need equal numbers, at least 1")
+    if len(set(counts.values())) != 1:
+        held = ", ".join(f"{count} of {name!r}" for name, count in counts.items())
+        raise InputError(f"{source}: has different numbers of samples: {held}; give as many of each input")
+    if 0 in counts.values():
+        raise InputError(f"{source}: holds no sample: {next(iter(counts))!r} has length 0; give at least one")
     count, labels = next(iter(counts.values())), arrays.get(_LABELS)
     return Samples(count, stacked, inputs=inputs, labels=labels, notes=notes, single=single, file=arrays)
 
@@ -199,9 +214,13 @@ def _keys(
         others = [name for name in arrays if name not in meant and not re.fullmatch(r"output_\d+", name)]
         if len(others) == len(inputs) and all(_reading(arrays[k].shape, each) for k, each in zip(others, inputs)):
             return others
-    expected = ", ".join(f"`{name}`" for name in names)
-    expected = f"`inputs` or {expected}" if len(inputs) == 1 else expected
-    raise InputError(f"{source}: holds {', '.join(arrays) or 'nothing'}, expected {expected}")
+    missing = ", ".join(f"`{name}`" for name in names if name not in arrays)
+    remedy = "the array of the input this name, or `inputs`" if len(inputs) == 1 else "the arrays of inputs their names"
+    raise InputError(f"{source}: holds {_held(arrays)}, and lacks {missing}; give {remedy}")
+
+
+def _held(arrays: Collection[str]) -> str:
+    return ", ".join(f"`{name}`" for name in arrays) or "nothing"
 
 
 @dataclass(frozen=True)
@@ -275,7 +294,7 @@ def _converted(array: np.ndarray, wanted: Input, source: str, picture: Pictures 
     if array.dtype.kind not in "biuf":
         raise InputError(f"{source}: input {wanted.name!r} has type {array.dtype}; give numbers")
     if wanted.dtype.kind == "f":
-        if array.dtype == np.uint8:
+        if _are_pixels(array, wanted):
             if picture is None:
                 raise InputError(
                     f"{source}: input {wanted.name!r} holds pixels (uint8) and the network takes {wanted.dtype}; say "
@@ -313,6 +332,10 @@ def _converted(array: np.ndarray, wanted: Input, source: str, picture: Pictures 
     return changed
 
 
+def _are_pixels(array: np.ndarray, wanted: Input) -> bool:
+    return array.dtype == np.uint8 and wanted.dtype.kind == "f"
+
+
 def _scaling(picture: Pictures) -> str:
     mean, std = (", ".join(f"{value:g}" for value in values) for values in (picture.mean, picture.std))
     return f"pixels are read as (pixel / 255 - {mean}) / {std}"
@@ -342,6 +365,8 @@ def _of_pictures(path: Path, inputs: Sequence[Input], picture: Pictures) -> Samp
     if len(inputs) != 1 or inputs[0].channel_axis is None:
         shapes = ", ".join(f"{each.name} {each.shape}" for each in inputs)
         raise InputError(f"{path}: pictures are for a network with one input of shape (1, C, H, W); it has {shapes}")
+    if picture.scaled and inputs[0].dtype.kind != "f":
+        raise InputError(f"{path}: the network takes pixels as {inputs[0].dtype}; drop --mean and --std")
     need("reading pictures", "quantise", "PIL")
     files = _pictures_in(path) if path.is_dir() else [path]
     notes = [f"{path}: {len(files)} picture{'s' if len(files) > 1 else ''}"]

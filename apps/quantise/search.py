@@ -29,6 +29,7 @@ _GOOD_DB = 25.0  # of a network whose operators all become integers
 _LOST_DB = 3.0  # of an operator that may stay in float
 _MOST_MACS = 0.01  # of the network's, in operators that stay in float
 _MOST_KEPT, _MOST_IN_VAIN = 8, 3  # operators that are tried in float, all and those that do not help
+_FEW = 8  # samples: fewer measure the ranges and judge as well
 _SAME_RIGHT, _SAME_SAMPLES = 0.01, 3  # differences of accuracy below both are chance, and less noise decides
 _KEY = "key"  # the file that says what a folder of intermediate results is of
 
@@ -122,6 +123,12 @@ class FloatNetwork(ABC):
             raise UnsupportedError(f"{self.path}: has no operator {unknown[0]!r} to keep in float")
         methods = self.methods[: 1 if quick else None]
         measured, judged = split(samples)
+        notes = list(samples.notes)
+        if not quick and len(samples) < _FEW:
+            notes.append(
+                f"too few samples, {len(samples)}: ranges are measured on the ones that judge, so that the figures are "
+                "better than those of other data; give 40 or more"
+            )
         in_float = sorted(wide(self.nodes, self.outputs))
         with working_folder(folder, digest(self.content, samples, methods, keep, quick)) as work:
             candidates = self.candidates(Work(samples, measured, judged, work, in_float))
@@ -136,17 +143,17 @@ class FloatNetwork(ABC):
             refused=search.refused,
             in_float=in_float,
             samples=len(samples),
-            notes=samples.notes,
+            notes=notes,
         )
 
 
 def split(samples: Samples) -> tuple[Sequence[int], Sequence[int]]:
     """(numbers of the samples that ranges are measured on, those that networks are judged by).
 
-    Every fourth sample judges; fewer than eight do both.
+    Every fourth sample judges; fewer than `_FEW` do both.
     """
     every = range(len(samples))
-    if len(samples) < 8:
+    if len(samples) < _FEW:
         return every, every
     return [k for k in every if k % 4 != 3], [k for k in every if k % 4 == 3]
 

@@ -1,4 +1,4 @@
-"""The float32 form of a .tflite network whose constants alone are float16 or integers."""
+"""The float32 form of a .tflite network whose constants alone are float16 or integers, with fixed sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ...compiler.frontend.source import Source
 from ...compiler.frontend.tflite.file import ModelFile, read
-from ...compiler.frontend.tflite.shapes import fold_constants
+from ...compiler.frontend.tflite.shapes import fold_constants, resolved
 from ...hw.errors import UnsupportedError
 
 _SIGNATURE = "serving_default"
@@ -19,12 +19,14 @@ def float_form(source: Source) -> bytes:
     """The file with float32 constants in place of float16 ones and of integers with scales, and with a signature.
 
     Such are files with float16 weights, and those of dynamic-range quantisation (int8 weights, float32 activations).
-    Raises `FileError` for damaged files and `UnsupportedError` for a network with quantised activations.
+    Tensors have the shapes that follow from those of the source's inputs. Raises `FileError` for damaged files,
+    `InputError` for a shape that is not that of an input, and `UnsupportedError` for a network with quantised
+    activations.
     """
     from ai_edge_litert import schema_py_generated as schema
     from ai_edge_litert.tools import flatbuffer_utils
 
-    file = read(source)
+    file = resolved(read(source)) if source.shapes else read(source)
     for info in file.tensors:
         if info.data is None and info.type in _INTEGERS and info.scale.size:
             raise UnsupportedError(
@@ -32,6 +34,8 @@ def float_form(source: Source) -> bytes:
             )
     model: Any = flatbuffer_utils.read_model_from_bytearray(bytearray(source.content))
     graph = model.subgraphs[0]
+    for tensor, info in zip(graph.tensors, file.tensors if source.shapes else ()):
+        tensor.shape, tensor.shapeSignature = np.array(info.shape, np.int32), None
     folded = dict(_folded(file))
     for k, value in folded.items():
         buffer: Any = schema.BufferT()

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.frontend.source import Source, read_source
-from ...hw.errors import InputError, UnsupportedError, one_line
+from ...hw.errors import UnsupportedError, one_line
 from ...hw.foreign import read_json
 from ...hw.needs import need
 from .meter import Meter, Node
@@ -45,10 +45,10 @@ _RANGES_BYTES = 1 << 28
 
 
 class TfliteNetwork(FloatNetwork):
-    """The float network of a .tflite file, whose sizes are those of the file.
+    """The float network of a .tflite file; `shapes` are sizes of inputs that it leaves open, else those it records.
 
-    Raises `FileError` for damaged files, `InputError` for sizes in `shapes` that the file does not have, and
-    `UnsupportedError` for networks that are quantised already and where a package is missing.
+    Raises `FileError` for damaged files, `InputError` for a shape that is not that of an input, and `UnsupportedError`
+    for networks that are quantised already and where a package is missing.
     """
 
     methods = tuple(METHODS)
@@ -57,14 +57,9 @@ class TfliteNetwork(FloatNetwork):
     def __init__(self, path: str, shapes: Mapping[str, Sequence[int]]):
         need("quantising a .tflite network", "quantise", "ai_edge_quantizer", "ai_edge_litert")
         self.path = path
-        self.content = float_form(read_source(path))
+        self.content = float_form(read_source(path, shapes=shapes))
         self._runner = _Runner(self.content, path)
         self.inputs, self.nodes, self.outputs = self._runner.inputs, self._runner.nodes, self._runner.outputs
-        known = {each.name: each.shape for each in self.inputs}
-        for name, shape in shapes.items():
-            if known.get(name) != tuple(shape):
-                held = ", ".join(f"{key} {size}" for key, size in known.items())
-                raise InputError(f"{path}: a .tflite file has its sizes, {held}; --shape {name} cannot change them")
 
     def candidates(self, work: Work) -> Candidates:
         """The networks that ways give."""

@@ -53,8 +53,8 @@ class Top(wiring.Component):
     """The core, the registers' bridge, and the processing system with its clock, reset, ports and interrupt.
 
     Lights are its only pins. Everything is one domain, but for multipliers with `array_clock` 2: the system's first
-    clock through a buffer, and its reset through two flip-flops; without a reset of the system their initial values make
-    one. The pads of DRAM and peripherals stay unconnected: the boot software has configured the processing system
+    clock through a buffer, and its reset through two flip-flops; without a reset of the system their initial values
+    make one. The pads of DRAM and peripherals stay unconnected: the boot software has configured the processing system
     before a bitstream is loaded.
     `cfg` and `board` must have passed `check_board`.
     """

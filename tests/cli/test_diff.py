@@ -119,7 +119,7 @@ def test_labels(net, inputs):
         compared(str(net), setup(), read(arrays), np.arange(3), "x.npz")
     with pytest.raises(InputError, match=r"x.npz: labels of type float64; give the numbers of classes as integers"):
         compared(str(net), setup(), read(arrays), np.ones(4), "x.npz")
-    with pytest.raises(InputError, match=r"x.npz: holds y, expected `inputs` or `t0`"):
+    with pytest.raises(InputError, match=r"x.npz: holds `y`, and lacks `t0`"):
         compared(str(net), setup(), read({"y": np.arange(3)}), None, "x.npz")
 
 

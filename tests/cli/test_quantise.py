@@ -1,6 +1,12 @@
 """`tilewright quantise`: float networks, files of a language model's integers, and mistakes."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,6 +118,20 @@ def test_inspect_needs_no_data(printed, tilewright, network):
     assert [path.name for path in network.parent.glob("*.onnx")] == ["digits.onnx"]
 
 
+def test_a_network_that_gains_nothing_is_said(tilewright, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, [1, 4]) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Sin", ["x"], ["y"])], "sine", [x], [y])
+    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    onnx.save(model, tmp_path / "sine.onnx")
+    np.save(tmp_path / "x.npy", np.ones((8, 4), np.float32))
+    for data in (["--inspect"], ["--calibration", tmp_path / "x.npy"]):
+        out = tilewright("quantise", tmp_path / "sine.onnx", *data).out
+        assert "(1.0 times faster)\nint8 is not faster than float here: use the float network as it is\n" in out
+        assert "to quantise it" not in out
+
+
 def test_an_interrupted_command_goes_on(tilewright, network, tmp_path, monkeypatch):
     from tilewright.apps.quantise import static
 
@@ -128,6 +148,31 @@ def test_an_interrupted_command_goes_on(tilewright, network, tmp_path, monkeypat
     assert tilewright(*command).status == 130 and (tmp_path / "y.onnx.parts").is_dir()
     assert tilewright(*command).status == 0 and not (tmp_path / "y.onnx.parts").exists()
     assert 5 <= len(compared) <= 6  # the two that were done are not done again
+
+
+@pytest.mark.slow
+def test_a_killed_command_goes_on(tilewright, network, tmp_path, monkeypatch):
+    """SIGKILL once two ways are compared: the next start compares the others alone, and writes the same network."""
+    from tilewright.apps.quantise import static
+
+    np.savez(tmp_path / "x.npz", **digits.samples(160))
+    output, parts = tmp_path / "y.onnx", tmp_path / "y.onnx.parts"
+    command = ("quantise", network, "--calibration", tmp_path / "x.npz", "-o")
+    running = subprocess.Popen([Path(sys.executable).with_name("tilewright"), *command, output])
+    until = time.monotonic() + 240
+    while time.monotonic() < until and len([*parts.glob("*.json")]) < 2:
+        time.sleep(0.01)
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    before, compared, compare = len([*parts.glob("*.json")]), [], static.compare
+    assert before >= 2 and not output.exists()
+
+    monkeypatch.setattr(static, "compare", lambda *given: compared.append(given) or compare(*given))
+    assert tilewright(*command, output).status == 0 and not parts.exists()
+    after = len(compared)
+    assert tilewright(*command, tmp_path / "z.onnx").status == 0  # without a break
+    assert output.read_bytes() == (tmp_path / "z.onnx").read_bytes()
+    assert after == len(compared) - after - before
 
 
 def test_mistakes_with_networks_are_one_line(tilewright, network, small, tmp_path):
@@ -154,6 +199,9 @@ def test_mistakes_with_networks_are_one_line(tilewright, network, small, tmp_pat
         ((tmp_path / "none.onnx", *data), 6, "no such file"),
         ((tmp_path / "x.npz", *data), 5, "is no float network in .onnx, .tflite"),
         ((network, *data, "--tokenizer", network), 5, "--tokenizer is for a checkpoint, .bin; drop it"),
+        ((network, *data, "--texts", 3), 5, "--texts is for a checkpoint, .bin; drop it"),
+        ((network, *data, "--mean", "0.5"), 9, "--mean, --std and --resize are for pixels"),
+        ((network, *data, "-o", "/proc/y.onnx"), 6, "/proc/y.onnx: not writable; /proc takes no files"),
         ((small, "-o", tmp_path / "y.npz", "--inspect"), 5, "--inspect is for networks, .onnx or .tflite"),
         ((small,), 2, "Missing option '-o'"),
     ):

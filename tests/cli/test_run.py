@@ -112,12 +112,12 @@ def test_expected_outputs_are_compared(tilewright, double_tw, tmp_path, x):
 @pytest.mark.parametrize(
     "arrays, text",
     [
-        ({"z": np.zeros(3)}, "holds z, expected `inputs` or `x`"),
-        ({}, "holds nothing, expected `inputs` or `x`"),
+        ({"z": np.zeros(3)}, "holds `z`, and lacks `x`; give the array of the input this name, or `inputs`"),
+        ({}, "holds nothing, and lacks `x`; give the array of the input this name, or `inputs`"),
         ({"x": np.zeros((8, 1, 4), np.int32)}, "input 'x' has shape (8, 1, 4); give (8, 1, 16) or (N, 8, 1, 16)"),
         (
             {"inputs": np.zeros((0, 8, 1, 16), np.int32)},
-            "inputs hold samples: x 0; they need equal numbers, at least 1",
+            "holds no sample: 'x' has length 0; give at least one",
         ),
         ({"inputs": np.full((8, 1, 16), 0.5, np.float32)}, "give whole numbers from -2147483648 to 2147483647"),
         ({"inputs": np.array(5)}, "input 'x' has shape (); give (8, 1, 16) or (N, 8, 1, 16)"),

@@ -17,6 +17,10 @@ def refused(path, text):
     assert str(caught.value) == text
 
 
+def test_a_folder_that_takes_no_files_is_named():
+    refused("/proc/out", "/proc/out: not writable; /proc takes no files (No such file or directory)")
+
+
 def test_a_file_appears_when_it_is_whole_and_on_the_disk(tmp_path, monkeypatch):
     """What was there stays until then; permissions are those of any new file."""
     path, calls = tmp_path / "out.bin", []
@@ -89,8 +93,6 @@ def test_what_is_no_regular_file_is_refused_and_stays(tmp_path):
 def test_what_may_not_be_written_is_refused(tmp_path, monkeypatch):
     """As root everything may be written, so the system's answer is replaced."""
     path = tmp_path / "x"
-    monkeypatch.setattr(os, "access", lambda asked, mode: asked != tmp_path)
-    refused(path, f"{path}: not writable")
     path.write_bytes(b"")
     monkeypatch.setattr(os, "access", lambda asked, mode: asked != path)
     refused(path, f"{path}: not writable")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ....hw.errors import InputError, UnsupportedError
+from ....hw.errors import InputError
 from ... import graph as g
 from ...graph import ranges
 from ..core import Builder, Misfit, Refusal, Refused, like
@@ -115,12 +115,6 @@ class TfliteImporter(Builder):
         self.variables = Variables()
         self.spectra: dict[int, tuple[g.Tensor, g.Tensor]] = {}  # (real, imaginary) parts of complex tensors
         self._relabelled: dict[str, g.Tensor] = {}  # bytes in their input's quantisation -> the file's tensor
-        kinds = {t.type for t in file.tensors}
-        if "FLOAT32" in kinds and not kinds & {"INT8", "UINT8", "INT16"}:
-            raise UnsupportedError(
-                f"{file.path}: is a float32 model without int8 tensors; tilewright quantise {file.path} --calibration "
-                "DATA.npz makes an int8 network of it"
-            )
 
     def add_inputs(self) -> None:
         """The graph's inputs, in the file's layout and under the file's names."""

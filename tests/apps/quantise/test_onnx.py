@@ -212,6 +212,21 @@ def test_samples_that_are_no_numbers_are_refused(path):
         quantise(path, samples)
 
 
+def test_labels_of_results_that_are_no_classes_are_refused(tmp_path):
+    path, x = tmp_path / "image.onnx", RNG.normal(size=(8, 3, 8, 8)).astype(np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"])
+    onnx.save(model([node], {"w": RNG.normal(size=(4, 3, 3, 3))}, [1, 3, 8, 8]), path)
+    text = r"labels need a first output with one number for each class; 'y' has shape \(1, 4, 6, 6\): leave them out"
+    with pytest.raises(InputError, match=text):
+        quantise(path, x[:, np.newaxis], labels=np.zeros(8, int))
+
+
+def test_few_samples_are_noted(path, quantised):
+    *_, note = quantise(path, digits.samples(3)).notes
+    assert note.startswith("too few samples, 3: ranges are measured on the ones that judge")
+    assert not any("too few" in note for note in quantised.notes)
+
+
 def test_what_cannot_be_quantised_is_refused(tmp_path, quantised):
     quantised.save(tmp_path / "again.onnx")
     with pytest.raises(UnsupportedError, match=r"again.onnx: is quantised already \(it has DequantizeLinear\)"):

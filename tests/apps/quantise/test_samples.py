@@ -56,7 +56,7 @@ def test_arrays_of_usual_shapes(wanted, given, to_samples, single, note):
         ((None, 2), (5, 3), "(5, 3); give (any, 2), (N, any, 2) or (N, 2)"),
         ((2, 8), (5, 8), "(5, 8); give (2, 8) or (N, 2, 8)"),
         ((4,), (), "(); give (4,) or (N, 4)"),
-        (NCHW, (0, 3, 4, 6), "x 0; they need equal numbers, at least 1"),
+        (NCHW, (0, 3, 4, 6), "holds no sample: 'x' has length 0; give at least one"),
     ],
 )
 def test_shapes_that_would_do(shape, given, text):
@@ -101,6 +101,12 @@ def test_numbers_that_would_change_are_refused(dtype, values, wanted, text):
     assert text in str(caught.value)
 
 
+@pytest.mark.parametrize(("given", "wanted"), [("f4", "f4"), ("i8", "f4"), ("u1", "u1")])
+def test_scales_of_pixels_are_for_pixels_alone(given, wanted):
+    with pytest.raises(InputError, match=f"are for pixels .uint8. of a float input, .* 'x' {np.dtype(given)}; drop"):
+        samples_of({"x": np.ones(2, given)}, [Input("x", (2,), np.dtype(wanted))], "x.npz", Pictures((0.5,)))
+
+
 def test_names_of_arrays():
     one, two = [Input("x", (1, 2), F4)], [Input("x", (1, 2), F4), Input("y", (3,), F4)]
     x, y = np.ones((4, 2), np.float32), np.ones((4, 3), np.float32)
@@ -108,18 +114,18 @@ def test_names_of_arrays():
         assert samples_of({name: x, "labels": np.arange(4), "outputs": y}, one, "x.npz").count == 4
     assert [*samples_of({"input_1": y, "input_0": x}, two, "x.npz")[3]] == ["x", "y"]
     for arrays, text in (
-        ({"a": x, "b": x}, "holds a, b, expected `inputs` or `x`"),
-        ({}, "holds nothing, expected `inputs` or `x`"),
-        ({"image": y}, "holds image, expected `inputs` or `x`"),
+        ({"a": x, "b": x}, "holds `a`, `b`, and lacks `x`; give the array of the input this name, or `inputs`"),
+        ({}, "holds nothing, and lacks `x`"),
+        ({"image": y}, "holds `image`, and lacks `x`"),
     ):
         with pytest.raises(InputError, match=text):
             samples_of(arrays, one, "x.npz")
     for held in (("arr_0", "arr_1"), ("_0", "_1"), ("b", "c")):
         assert [*samples_of(dict(zip(held, (x, y))), two, "x.npz")[3]] == ["x", "y"]
     for arrays in ({"x": x}, {"z": x, "y": y}, {"b": y, "c": x}, {"b": x, "c": y, "d": y}, {"labels": x, "d": y}):
-        with pytest.raises(InputError, match="expected `x`, `y`"):
+        with pytest.raises(InputError, match="and lacks .*`; give the arrays of inputs their names"):
             samples_of(arrays, two, "x.npz", outputs=["z"])
-    with pytest.raises(InputError, match="inputs hold samples: x 4, y 1; they need equal numbers"):
+    with pytest.raises(InputError, match="different numbers of samples: 4 of 'x', 1 of 'y'; give as many"):
         samples_of({"x": x, "y": y[0]}, two, "x.npz")
 
 
@@ -132,7 +138,7 @@ def test_the_names_of_a_file_choose_the_entry(tmp_path):
 
     assert [names(*held) for held in ("px", "qx", ("input_0", "input_1"))] == ["px", "qx", "px"]
     for held in ("pqx", "x", ""):
-        with pytest.raises(InputError, match="x.npz: holds .*, expected one of `p`, `x`; or `q`, `x`"):
+        with pytest.raises(InputError, match="x.npz: holds .*; the inputs are `p`, `x`; or `q`, `x`: give the arrays"):
             names(*held)
 
 
@@ -182,6 +188,8 @@ def test_what_is_no_data_is_named(pictures, tmp_path):
         read_samples(str(folder), [[Input("x", NCHW, np.dtype(np.int8))]])[1]
     with pytest.raises(InputError, match="--mean: 2 numbers; input 'x' has 3 channels"):
         read_samples(str(folder), [[Input("x", NCHW, F4)]], Pictures((0.1, 0.2)))[1]
+    with pytest.raises(InputError, match="the network takes pixels as uint8; drop --mean and --std"):
+        read_samples(str(folder), [[Input("x", NCHW, np.dtype(np.uint8))]], Pictures((0.1,)))
     (tmp_path / "cut.npy").write_bytes(b"\x93NUMPY\x01\x00")
     (tmp_path / "none").mkdir()
     (tmp_path / "net.gguf").write_bytes(b"GGUF" + bytes(60))

@@ -185,10 +185,8 @@ def test_why_a_model_is_refused(tflite, text):
 
 
 def test_ends_that_are_refused(tflite):
-    m = tflite()
-    m.output(m.node("RELU", [m.input((1, 4), None, dtype="FLOAT32")], [m.tensor((1, 4), dtype="FLOAT32")]))
     two = np.array([0.1, 0.2], np.float32)
-    cases = [(m, "is a float32 model without int8 tensors; tilewright quantise .*model.tflite --cal")]
+    cases = []
     for make, text in (
         (lambda m: m.tensor((1, 4), 0.05, -3, name="y"), "output 'y' has no operator that produces it"),
         (lambda m: m.const(np.zeros((2, 3), np.int8), two), "output .* has tensor .* with 2 scales; activations have"),
