@@ -260,8 +260,7 @@ def _runtime(waves: str) -> Path:
     sources, own = [wheel() / "include" / name for name in names], _run_time_flags(waves)
 
     def make(folder: Path) -> None:
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda p: _compile(["-c", str(p)], folder / f"{p.stem}.o", _SHORT, own), sources))
+        _objects([_unit(folder / "runtime.cpp", sources)], folder, _SHORT, own)
 
     return cached("runtime", identity() | {"waves": waves}, make)
 
