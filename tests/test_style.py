@@ -55,12 +55,12 @@ def test_files_that_modules_name_exist():
 
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
-    "hw": 9_370,
+    "hw": 9_380,
     "runtime": 12_270,
     "compiler": 31_270,
-    "sim": 8_700,
-    "boards": 3_820,
-    "cli": 9_240,
+    "sim": 8_980,
+    "boards": 3_900,
+    "cli": 9_260,
     "apps": 7_480,
     "tools": 3_670,
     "tests": 65_100,
