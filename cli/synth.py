@@ -149,7 +149,7 @@ def _library(cfg: Config, liberty: str, as_json: bool) -> dict:
 
     found, seconds = _timed(lambda say: library.map_core(cfg, Path(liberty), report=say))
     if not as_json:
-        report.table(["cell", "used"], sorted(found.cells.items(), key=lambda item: -item[1]))
+        report.table(["cell", "used"], Counter(found.cells).most_common())
         memories = Counter(f"{words:,} x {width}" for words, width in found.memories)
         report.say(f"memories, not in the area: {', '.join(f'{n} of {kind} bits' for kind, n in memories.items())}")
         report.say(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from amaranth.hdl import Cat, Const, Fragment, Module, ResetInserter, Signal, Value
 
 from ...hw.config import Config
 from ...hw.isa import AluOp, Isa, Op
 from ...hw.isa.table import INSTRUCTIONS
-from ...hw.rtl.control import Control
-from ...hw.rtl.core import COMPONENTS, Core
-from ...hw.rtl.fifo import Fifo, TokenChannel
 from ...hw.rtl.ports import INDEX_BITS, insn_layout
 from ...hw.units import channels, units
 from .speedups import components
@@ -28,20 +26,14 @@ def show(top: Fragment) -> dict[str, Signal]:
     instructions in the queue. For every token channel `<source>_to_<target>`, its tokens. Names are ASCII, the last
     character in the low byte.
     """
-    m, found = Module(), dict(components(top))
-    core, control = found[()], found[("control",)]
-    assert isinstance(core, Core) and isinstance(control, Control)
-    cfg = core.cfg
+    m, found = Module(), dict[tuple[str, ...], Any](components(top))  # Amaranth declares their ports at run time
+    control, cfg = found[("control",)], found[()].cfg
     for k, unit in enumerate(units(cfg)):
-        queue, block = found[(f"queue_{unit.name}",)], found[(unit.name,)]
-        assert isinstance(queue, Fifo) and isinstance(block, tuple(COMPONENTS.values()))
-        activity = block.activity
+        queue, activity = found[(f"queue_{unit.name}",)], found[(unit.name,)].activity
         head = _name(m, cfg, control.heads[k].insn, f"{unit.name}_head")
         name, waits = Signal.like(head, name=unit.name), Signal.like(head, name=f"{unit.name}_waits")
-        index, level = (
-            Signal(INDEX_BITS, name=f"{unit.name}_index"),
-            Signal.like(queue.level, name=f"{unit.name}_queue"),
-        )
+        index = Signal(INDEX_BITS, name=f"{unit.name}_index")
+        level = Signal.like(queue.level, name=f"{unit.name}_queue")
         under_way = Signal(INDEX_BITS, name=f"{unit.name}_under_way")
         m.d.sync += under_way.eq(under_way + activity.insn - activity.ended)
         with m.If(activity.insn):
@@ -54,7 +46,6 @@ def show(top: Fragment) -> dict[str, Signal]:
     for channel in channels(cfg):
         source, target = (units(cfg)[queue].name for queue in channel)
         tokens = found[(f"tokens_{source}_{target}",)]
-        assert isinstance(tokens, TokenChannel)
         level = Signal.like(tokens.level, name=f"{source}_to_{target}")
         m.d.comb += level.eq(tokens.level)
     top.add_subfragment(Fragment.get(ResetInserter(control.clear)(m), None), SCOPE)
