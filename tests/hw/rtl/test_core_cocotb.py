@@ -28,7 +28,7 @@ async def fails(dut):
 
 
 @pytest.mark.circuit
-def test_the_core_runs_programs_through_a_foreign_axi(tmp_path, monkeypatch):
+def test_the_core_runs_programs_through_a_foreign_axi(tmp_path, monkeypatch, capfd):
     try:
         verilator.need_tools("g++", "make", "perl")
     except UnsupportedError as exc:
@@ -41,9 +41,9 @@ def test_the_core_runs_programs_through_a_foreign_axi(tmp_path, monkeypatch):
     assert run_tests(PRESETS["tiny"], "cocotb_core,my_bench", {"CORE_SEEDS": "20"}) == 4
     assert dict(os.environ) == before
     (tmp_path / "failing_bench.py").write_text(FAILING)
-    told = "the image has 9 bytes, memory has 8; make the bench with size=9"
-    with pytest.raises(ExecutionError, match=rf"(?s)1 of 1 tests of failing_bench failed:.*{told}"):
+    with pytest.raises(ExecutionError, match="tests of failing_bench failed; what the simulator printed says why"):
         run_tests(PRESETS["tiny"], "failing_bench")
+    assert "the image has 9 bytes, memory has 8; make the bench with size=9" in capfd.readouterr().out
 
 
 def test_a_bench_needs_its_packages(monkeypatch):
