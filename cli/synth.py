@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TypeVar
 
 import click
@@ -27,18 +29,27 @@ BAR = 40  # characters of a histogram's longest bar
 @click.command()
 @click.option("--timing", is_flag=True, help="Estimate the clock on the 7 series, and list the longest paths.")
 @click.option("--ecp5", is_flag=True, help="Place and route on an ECP5 instead, for a clock figure.")
+@click.option("--liberty", metavar="FILE", help="Map to the standard cells of a Liberty file instead: area and delay.")
 @click.option("--all", "everything", is_flag=True, help="List the small blocks too; the cells of each path.")
 @config_option()
 @json_option
-def command(timing: bool, ecp5: bool, everything: bool, config: str, as_json: bool) -> None:
+def command(timing: bool, ecp5: bool, liberty: str | None, everything: bool, config: str, as_json: bool) -> None:
     """Synthesise the core with Yosys and count the resources of the PYNQ-Z1's xc7z020 that each block uses.
 
     The counts are before place-and-route. With --timing: static timing of the flattened core for speed grade -1,
     with a model of routing. With --ecp5: the clock that nextpnr reaches on a Lattice ECP5, to compare versions of
     the core with each other; it does not predict the clock on the PYNQ-Z1. With both: one after the other.
+    With --liberty: area and longest path of an ASIC's logic, before placement; memories are listed apart.
     """
     cfg = load_config(config)
     facts: dict = {"config": cfg.name}
+    if liberty is not None:
+        if timing or ecp5:
+            raise click.UsageError("--liberty is for the cells of a library, the other options for an FPGA: give one")
+        facts |= _library(cfg, liberty, as_json)
+        if as_json:
+            report.emit_json(facts)
+        return
     if timing:
         facts |= _timing(cfg, as_json, everything)
     if ecp5:
@@ -131,6 +142,21 @@ def _show_cells(timing: Timing) -> None:
     report.say(f"block RAMs with their output register: {timing.bram_registered} of {timing.bram}")
     uncovered = ", ".join(f"{n} {kind}" for kind, n in timing.uncovered.items())
     report.say(f"cells without delays: {sum(timing.uncovered.values())}{f' ({uncovered})' if uncovered else ''}")
+
+
+def _library(cfg: Config, liberty: str, as_json: bool) -> dict:
+    from ..boards import library
+
+    found, seconds = _timed(lambda say: library.map_core(cfg, Path(liberty), report=say))
+    if not as_json:
+        report.table(["cell", "used"], Counter(found.cells).most_common())
+        memories = Counter(f"{words:,} x {width}" for words, width in found.memories)
+        report.say(f"memories, not in the area: {', '.join(f'{n} of {kind} bits' for kind, n in memories.items())}")
+        report.say(
+            f"{cfg.name} in the cells of {liberty}: area {found.area:,.1f}, longest path through gates "
+            f"{found.delay_ns:.2f} ns without wires, {found.memory_bits:,} bits of memories, {seconds:.0f} s"
+        )
+    return {"liberty": asdict(found) | {"memory_bits": found.memory_bits}, "seconds": seconds}
 
 
 def _ecp5(cfg: Config, as_json: bool) -> dict:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.runtime.files import cache_folder
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 # section -> most files that exist already, most files of its own
@@ -181,6 +183,11 @@ def patched(tmp_path_factory):
         patch = folder / "patch"
         patch.write_text(patches()[name])
         subprocess.run(["git", "apply", patch], cwd=package, check=True)
+    for name in ("wasmtime", "tilewright/runtime"):  # what does not depend on the tree, and takes long to make
+        link, kept = folder / "cache" / name, cache_folder("").parent / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        kept.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(kept)
 
     def run(script):
         found = subprocess.run(

@@ -55,15 +55,15 @@ def test_files_that_modules_name_exist():
 
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
-    "hw": 9_470,
+    "hw": 9_480,
     "runtime": 12_270,
     "compiler": 31_320,
-    "sim": 8_700,
-    "boards": 4_460,
-    "cli": 9_290,
+    "sim": 8_970,
+    "boards": 4_550,
+    "cli": 9_310,
     "apps": 7_510,
     "tools": 3_720,
-    "tests": 65_790,
+    "tests": 65_830,
 }
 
 

@@ -64,7 +64,7 @@ HARNESS = Path(__file__).with_name("harness.cpp")
 _TOP = "core"
 ALL_BYTES = 15  # strobes of a register
 _SLICE = 1 << 14  # cycles between two checks for signals: 0.3 s of a slow circuit
-_LARGE = 64  # multipliers: with fewer, a simulation is shorter than what a rehearsal takes
+_LARGE = 128  # multipliers: with fewer, a simulation is shorter than what a rehearsal takes
 _PROGRAM_INSNS = 1 << 18  # instructions whose counts are kept
 
 
@@ -100,9 +100,10 @@ def build_core(cfg: Config, waves: str = "", *, fast: bool = False) -> Path:
     def make(folder: Path) -> None:
         from ...hw.rtl.verilog import to_verilog
         from . import speedups
+        from .waves import show
 
         source = folder / "core.v"
-        changes = [speedups.with_function] * fast + [speedups.gate] * (not waves)
+        changes = [speedups.with_function] * fast + [show if waves else speedups.gate]
         text = rewritten(to_verilog(cfg, name=_TOP, changes=changes))
         source.write_text(text + (speedups.module(cfg) if fast else ""))
         if _sources.__wrapped__() != _sources():

@@ -32,7 +32,7 @@ def gate(top: Fragment) -> dict[str, Signal]:
     `clk_<unit>` is in, `en_<unit>` is out: the next edge of that clock is needed. It follows no input of the core.
     """
     m, ports = Module(), {}
-    parts = dict(_parts(top, ()))
+    parts = dict(components(top))
     (control,) = (part for part in parts.values() if isinstance(part, Control))
     sync = top.domains["sync"]
     resets = sync.rst | control.clear
@@ -84,11 +84,11 @@ def _moves(*streams) -> Value:
     return Cat(stream.valid & stream.ready for stream in streams).any()
 
 
-def _parts(fragment: Fragment, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+def components(fragment: Fragment, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
     """The components inside `fragment`, inner ones first, with names of those around them up to the engine."""
     for part, name, _ in fragment.subfragments:
         inner = () if name in ("core", "engine") else (*path, name or "")
-        yield from _parts(part, inner)
+        yield from components(part, inner)
         if part.origins:
             yield inner, part.origins[0]
 

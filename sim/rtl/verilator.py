@@ -34,7 +34,9 @@ _KEPT = 32  # folders of one kind in the cache; the least recently used are remo
 _STALE = 86400  # seconds after which no build can still be running
 # logic in tables costs more reads than the gates that it saves
 _TRANSLATE = "--cc -O3 -fno-table --no-timing -Wno-fatal -Wno-lint --noassert --x-assign fast --x-initial fast".split()
-_FAST = ("-O3", "-march=native", "-fno-semantic-interposition")
+_TUNED = ("-march=native", "-fno-semantic-interposition")
+_FAST = ("-O3", *_TUNED)  # of circuits whose simulation takes longer than their compilation
+_SHORT = ("-O1", *_TUNED)  # of the others, which compile in half the time and run two thirds as fast
 _SLOW = ("-O0",)  # code that runs once, and takes longer to compile than to run
 _COUNTING = ("-fprofile-generate", "-fprofile-update=single")  # branches taken, for `_COUNTED`
 _COUNTED = ("-fprofile-use", "-fprofile-partial-training")
@@ -43,7 +45,7 @@ _WRITE_COUNTS = """
 extern "C" void __gcov_dump(void);
 extern "C" void write_counts(void) { __gcov_dump(); }
 """
-_ALWAYS = "-std=gnu++20 -fPIC -w -fno-math-errno -faligned-new -DVM_SC=0 -DVM_COVERAGE=0 -DVM_TIMING=0".split()
+_ALWAYS = "-std=gnu++17 -fPIC -w -fno-math-errno -faligned-new -DVM_SC=0 -DVM_COVERAGE=0 -DVM_TIMING=0".split()
 # Verilator extends signs by and, negate, or; compilers turn two shifts into one instruction. GEMM runs a third faster.
 _SIGNS = """
 static inline IData extended(int bits, IData value) {
@@ -100,7 +102,7 @@ def _identity(packages: tuple[str, ...]) -> dict[str, object]:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             versions[name] = ""
-    flags = [*_TRANSLATE, *_FAST, *_SLOW, *_COUNTING, *_COUNTED, *_ALWAYS]
+    flags = [*_TRANSLATE, *_FAST, *_SHORT, *_SLOW, *_COUNTING, *_COUNTED, *_ALWAYS]
     return {"flags": flags, "compiler": compiler.stdout, "cpu": _cpu(), "versions": versions}
 
 
@@ -108,8 +110,8 @@ def describe(folder: Path) -> str:
     """One line: the flags with which the library in `folder` of the cache was built, and how long that took."""
     version, seconds = metadata.version("verilator"), float((folder / "seconds.txt").read_text())
     compiler = subprocess.run(["g++", "-dumpfullversion"], capture_output=True, text=True, check=False).stdout.strip()
-    translate = " ".join(_TRANSLATE)
-    return f"Verilator {version} {translate}; g++ {compiler} {' '.join((*_FAST, *_COUNTED))}; built in {seconds:.0f} s"
+    translate, flags = " ".join(_TRANSLATE), (folder / "flags.txt").read_text()
+    return f"Verilator {version} {translate}; g++ {compiler} {flags}; built in {seconds:.0f} s"
 
 
 def _cpu() -> list[str]:
@@ -187,8 +189,9 @@ def build_library(
     """Translate module `top` of the file `verilog` to class Vcore and link it with `own_sources` into folder/core.so.
 
     `rehearse(library)` runs a first library, which counts how often it takes which branch; the one that stays is
-    compiled by these counts: it runs in half the time. Raises `UnsupportedError` where a tool or, for waveforms, a
-    library is missing, or where a step fails.
+    compiled by these counts: it runs in half the time. Without it, all is one unit with little optimisation: most of
+    the time of a small one goes into headers. Raises `UnsupportedError` where a tool or, for waveforms, a library is
+    missing, or where a step fails.
     """
     need_tools("g++")
     objects = folder / "objects"
@@ -204,22 +207,33 @@ def build_library(
     sources = [*sorted(objects.glob("*.cpp"), key=lambda p: -p.stat().st_size), *own_sources]
     once = [source for source in sources if "Slow" in source.stem]
     often = [source for source in sources if source not in once]
-    fixed = [*_objects(once, objects, _SLOW, own), *map(str, sorted(_runtime(waves).glob("*.o")))]
+    fixed = sorted(map(str, _runtime(waves).glob("*.o")))
     libraries = ["-lz", "-llz4"] if waves == "fst" else []
 
-    def link(target: Path, sources: Sequence[Path], *flags: str) -> None:
-        linked = [*_objects(sources, objects, (*_FAST, *flags), own), *fixed]
+    def link(target: Path, sources: Sequence[Path], optimise: Sequence[str], *flags: str) -> None:
+        linked = [*_objects(sources, objects, (*optimise, *flags), own), *fixed]
         _step(["g++", "-shared", *flags, "-o", str(target), *linked, *libraries, "-pthread"])
 
     if rehearse:
+        fixed += _objects([_unit(objects / "once.cpp", once)], objects, _SLOW, own)
         counting, dump = objects / "counting.so", objects / "counts.cpp"
         dump.write_text(_WRITE_COUNTS)
-        link(counting, [*often, dump], *_COUNTING)
+        link(counting, [*often, dump], _FAST, *_COUNTING)
         rehearse(counting)
         ctypes.CDLL(str(counting)).write_counts()
-    link(folder / "core.so", often, *(_COUNTED if rehearse else ()))
+        link(folder / "core.so", often, _FAST, *_COUNTED)
+    else:
+        link(folder / "core.so", [_unit(objects / "all.cpp", often, once)], _SHORT)
+    (folder / "flags.txt").write_text(" ".join((*_FAST, *_COUNTED) if rehearse else _SHORT))
     shutil.rmtree(objects)
     signs.unlink()
+
+
+def _unit(path: Path, often: Sequence[Path], once: Sequence[Path] = ()) -> Path:
+    """Write a source to `path` that includes others; those of `once` are compiled without optimisation."""
+    parts = [[f'#include "{source}"\n' for source in sources] for sources in (often, once)]
+    path.write_text("".join([*parts[0], '#pragma GCC optimize("O0")\n', *parts[1]]))
+    return path
 
 
 def _objects(sources: Sequence[Path], folder: Path, flags: Sequence[str], own: Sequence[str]) -> list[str]:
@@ -246,8 +260,7 @@ def _runtime(waves: str) -> Path:
     sources, own = [wheel() / "include" / name for name in names], _run_time_flags(waves)
 
     def make(folder: Path) -> None:
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda p: _compile(["-c", str(p)], folder / f"{p.stem}.o", _FAST, own), sources))
+        _objects([_unit(folder / "runtime.cpp", sources)], folder, _SHORT, own)
 
     return cached("runtime", identity() | {"waves": waves}, make)
 

@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from tilewright.boards import ecp5, synthesis
+from tilewright.boards import ecp5, library, synthesis
 from tilewright.boards import timing as boards_timing
 from tilewright.boards.ecp5 import Clock, RoutedPath
+from tilewright.boards.library import Library
 from tilewright.boards.synthesis import AVAILABLE, Resources, count
 from tilewright.boards.timing import Route, TimedCore, Timing
 from tilewright.hw.errors import UnsupportedError
@@ -112,3 +113,15 @@ def test_the_smallest_preset_fits(printed):
     for key, have in vars(AVAILABLE).items():
         assert 0 < found["total"][key] < 0.85 * have, key
     assert found["modules"]["engine.compute"]["dsp"] > 0
+
+
+def test_cells_of_a_library(printed, tilewright, refused, monkeypatch):
+    found = Library(1234.5, 2.5, {"INV": 3, "DFF": 40}, [(32, 8), (32, 8)])
+    monkeypatch.setattr(library, "map_core", lambda cfg, liberty, report: found)
+    facts = printed("synth --config tiny --liberty x.lib")["liberty"]
+    assert (facts["area"], facts["delay_ns"], facts["memory_bits"]) == (1234.5, 2.5, 512)
+    assert facts["cells"] == {"INV": 3, "DFF": 40}
+    lines = tilewright("synth", "--config", "tiny", "--liberty", "x.lib").out.splitlines()
+    assert "2 of 32 x 8 bits" in lines[-2]
+    assert "in the cells of x.lib: area 1,234.5, longest path through gates 2.50 ns" in lines[-1]
+    refused(2, "--liberty is for the cells of a library", "synth --liberty x.lib --ecp5")

@@ -130,7 +130,7 @@ def test_cycles_of_the_circuit(tilewright):
     found = json.loads(done.out)
     (row,) = found["layers"]
     assert row["exact"] and (found["config"], found["device"]) == ("tiny", "rtl")
-    assert re.match(r"Verilator [0-9.]+ --cc -O3 .*; g[+][+] [0-9.]+ -O3 .*; built in [0-9]+ s$", found["build"])
+    assert re.match(r"Verilator [0-9.]+ --cc -O3 .*; g[+][+] [0-9.]+ -O1 .*; built in [0-9]+ s$", found["build"])
     ideal = 6422528 / 16
     assert row["cycles"] > ideal
     assert row["utilisation"] == pytest.approx(ideal / row["cycles"])

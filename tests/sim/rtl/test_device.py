@@ -15,10 +15,11 @@ import pytest
 from tests.sim.wrong import FINISH, load, program, store
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError, ExecutionError, FileError, UnsupportedError
-from tilewright.hw.isa import Mem
+from tilewright.hw.isa import Isa, Mem, Queue
 from tilewright.hw.regs import REGISTERS
 from tilewright.hw.rtl import verilog
 from tilewright.hw.rtl.verilog import to_verilog
+from tilewright.hw.units import units
 from tilewright.runtime.loader import run
 from tilewright.sim.dram import Dram
 from tilewright.sim.model.device import ModelDevice
@@ -302,10 +303,50 @@ def test_waves_are_written(tmp_path):
     device = RtlDevice(TINY, waves=tmp_path / "core.vcd")
     device.run_image(image, address, count)
     device.close()
-    text = (tmp_path / "core.vcd").read_text()
-    assert "$var" in text and "s_axil_awaddr" in text and text.rstrip().splitlines()[-1]
     with pytest.raises(UnsupportedError, match=r"core.ghw: a file for waveforms must end in .fst or .vcd"):
         RtlDevice(TINY, waves=tmp_path / "core.ghw")
+    states = list(of_scope(tmp_path / "core.vcd", "program"))
+    names = {name: max(state[name] for state in states) for name in states[-1]}
+    isa, trace = Isa(TINY), device.trace
+    insn = np.frombuffer(image[address:][: 16 * count].tobytes(), np.uint64).reshape(-1, 2)
+    for unit in units(TINY):
+        shown = {state[f"{unit.name}_index"]: word_of(state[unit.name]) for state in states if state[unit.name]}
+        mnemonics = [isa.mnemonic(fields) for fields in isa.decode(insn)]
+        mine = np.flatnonzero(trace.queue == unit.queue).tolist()
+        assert shown == {k: mnemonics[k] for k in mine}
+        assert {word_of(state[f"{unit.name}_waits"]) for state in states} - {""} == {mnemonics[k] for k in mine}
+        assert 0 < names[f"{unit.name}_queue"] <= TINY.queue_depth + 1
+        assert [states[-1][unit.name], states[-1][f"{unit.name}_queue"]] == [0, 0]
+    push, pop = (isa.formats["FINISH"].fields[f"{what}_next"].lo for what in ("push", "pop"))
+    for name, flag in {"load_to_compute": push, "compute_to_load": pop}.items():
+        loads = (trace.queue == Queue.LOAD) & (insn[:, 0] >> np.uint64(flag) & np.uint64(1) == 1)
+        assert 0 < names[name] <= min(TINY.token_depth, loads.sum())
+        assert states[-1][name] == 0
+
+
+def word_of(value):
+    """A value of a signal as ASCII."""
+    return value.to_bytes(value.bit_length() + 7 >> 3, "big").decode()
+
+
+def of_scope(vcd, scope):
+    """The values of a scope's own signals, by name, after each step of time of the file `vcd`."""
+    here, codes, values = [], {}, {}
+    for line in vcd.read_text().splitlines():
+        kind, *words = line.split()[:6] or [""]
+        if kind == "$scope":
+            here.append(words[1])
+        elif kind == "$upscope":
+            here.pop()
+        elif kind == "$var" and here[-1] == scope:
+            codes.setdefault(words[2], []).append(words[3])
+        elif kind.startswith("#") and values:
+            yield dict(values)
+        elif kind.startswith("b") and words[0] in codes:
+            values |= dict.fromkeys(codes[words[0]], int(kind[1:], 2))
+        elif kind[:1] in "01" and kind[1:] in codes:
+            values |= dict.fromkeys(codes[kind[1:]], int(kind[0]))
+    yield values
 
 
 def test_missing_tools_are_named_with_the_line_that_installs_them(monkeypatch, tmp_path):
@@ -353,9 +394,9 @@ def test_a_cache_folder_appears_whole_or_not_at_all(monkeypatch, tmp_path):
     assert len(made) == len(folders) == 1 and (folders.pop() / "file").exists()
 
 
-@pytest.mark.circuit
 def test_the_device_that_builds_says_how_long(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(verilog, "to_verilog", lambda *a, **k: "")
     monkeypatch.setattr(rtl, "build_harness", lambda *a, **k: None)
     monkeypatch.setattr(rtl, "load_library", lambda path: None)
     assert [RtlDevice(TINY).build_seconds is None for _ in range(2)] == [False, True]
