@@ -3,6 +3,7 @@
 from ..units import FLAGS, POP_NEXT, POP_PREV, PUSH_NEXT, PUSH_PREV, Queue
 from .encoding import ITER_BITS, PAR, Field, Format, Isa, known_isa
 from .table import (
+    ESCAPES,
     INSN_BYTES,
     INSTRUCTIONS,
     LOADABLE,
@@ -22,6 +23,7 @@ from .table import (
     Operation,
     depth,
     entry_bytes,
+    form_of,
     instruction,
     mem_of,
     nop_of,
@@ -35,6 +37,7 @@ from .table import (
 )
 
 __all__ = [
+    "ESCAPES",
     "FLAGS",
     "INSN_BYTES",
     "INSTRUCTIONS",
@@ -65,6 +68,7 @@ __all__ = [
     "Queue",
     "depth",
     "entry_bytes",
+    "form_of",
     "instruction",
     "known_isa",
     "mem_of",

@@ -6,6 +6,7 @@ both models, random programs, the docs. Adding a row is the whole declaration.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -56,7 +57,7 @@ class Mem(IntEnum):
 
 
 class AluOp(IntEnum):
-    """Operations of the tensor ALU."""
+    """Operations of the tensor ALU; numbers from 8 to 127 are those of its second space (see `ESCAPES`)."""
 
     MIN = 0
     MAX = 1
@@ -157,6 +158,26 @@ REDUCTIONS = ("sum", "max")  # what the immediate of REDUCE chooses
 
 
 @dataclass(frozen=True)
+class Escape:
+    """A second space of numbers: words of format `base` whose `fields` have these values may have format `extended`.
+
+    There the field `number` lies elsewhere and has `bits` bits. It is `first` or more, with which the word would be
+    undecodable as one of `base`.
+    """
+
+    base: str
+    fields: dict[str, int]
+    extended: str
+    number: str
+    bits: int
+    first: int
+
+
+ESCAPES = (Escape("ALU", {"op": Op.ALU, "alu_op": AluOp.REDUCE}, "ALUX", "alu_op", bits=7, first=8),)
+_ESCAPES = {escape.base: escape for escape in ESCAPES}
+
+
+@dataclass(frozen=True)
 class Operation:
     """One row: ALU operation `op`, `acc[d] = meaning` of a = acc[d] and b = acc[s] or imm.
 
@@ -176,6 +197,15 @@ class Operation:
     reads: Mem | None = None
     names: tuple[str, ...] = ()
     counted: str = ""
+
+    @property
+    def format(self) -> str:
+        """The name of its instruction's format."""
+        return form_of({"op": Op.ALU, "alu_op": self.op}) or ""
+
+    def within(self, extensions: Collection[str]) -> bool:
+        """True where `extensions` suffice."""
+        return all(name in extensions for name in self.extensions)
 
     def immediates(self, cfg: Config) -> int | None:
         """How many immediates are legal, from 0 on; None for all."""
@@ -248,6 +278,14 @@ def mem_of(op: int, mem: int) -> Mem:
     found = row_of(op, mem).mem
     assert found is not None
     return found
+
+
+def form_of(f: Mapping[str, int]) -> str | None:
+    """The name of the format of the decoded instruction `f`, declared or not; None where no opcode is declared."""
+    rows = rows_of(f["op"])
+    form = (instruction(f["op"], f.get("mem", 0)) or rows[0]).format if rows else None
+    escape = _ESCAPES.get(form or "")
+    return escape.extended if escape and f.get(escape.number, 0) >= escape.first else form
 
 
 def ops_of(form: str) -> tuple[Op, ...]:

@@ -5,12 +5,12 @@ Layouts are views of the declarations in hw/isa. A signature is written as its p
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal, Value, ValueLike, signed, unsigned
+from amaranth.hdl import Cat, Module, Signal, Value, ValueLike, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, PureInterface
 
 from ..config import Config
-from ..isa import Format, Isa, Mem, depth, room
+from ..isa import Escape, Format, Isa, Mem, depth, room
 from ..regs import Error
 from ..units import units
 from .latencies import groups, multipliers
@@ -29,6 +29,13 @@ def format_layout(fmt: Format) -> data.FlexibleLayout:
 def insn_layout(cfg: Config, name: str) -> data.FlexibleLayout:
     """The 128-bit word of format `name` (`LOAD`, `GEMM`, ...) in configuration `cfg`."""
     return format_layout(Isa(cfg).formats[name])
+
+
+def extended(cfg: Config, escape: Escape, word: Value) -> Value:
+    """1 where `word`, of the format `escape.base`, has the format `escape.extended`."""
+    base, more = (data.View(insn_layout(cfg, name), word) for name in (escape.base, escape.extended))
+    same = (base[name] == value for name, value in escape.fields.items())
+    return Cat(more[escape.number] >= escape.first, *same).all()
 
 
 def uop_layout(cfg: Config) -> data.FlexibleLayout:
