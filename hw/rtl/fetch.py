@@ -202,5 +202,6 @@ def _accepted(cfg: Config, operation: Operation, word: Value) -> Value:
     alu, most = data.View(insn_layout(cfg, operation.format), word), operation.immediates(cfg)
     wanted = (alu.alu_op == operation.op) & (alu.use_imm if operation.imm else 1)
     for escape in ESCAPES:
-        wanted &= extended(cfg, escape, word) if operation.format == escape.extended else 1
+        if operation.format == escape.extended:
+            wanted &= extended(cfg, escape, word)
     return wanted & (Const(1) if most is None else alu.imm.as_unsigned() < most)
