@@ -104,9 +104,7 @@ def free_numbers() -> str:
     for op in (*isa.LOADS, *isa.STORES):
         taken = {row.mem.id for row in isa.rows_of(op) if row.mem is not None}
         spaces.append((f"memory id of {op.name}", range(8), taken))
-    for escape in isa.ESCAPES:
-        numbers = range(escape.first, 1 << escape.bits)
-        spaces.append((f"`{escape.number}` of {escape.extended}", numbers, set(isa.OPERATIONS)))
+    spaces.append(("`alu_op` of ALUX", range(isa.SECOND_SPACE, 1 << isa.SECOND_BITS), set(isa.OPERATIONS)))
     rows = []
     for name, numbers, taken in spaces:
         free = [n for n in numbers if n not in taken]

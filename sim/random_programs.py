@@ -50,7 +50,7 @@ class Walk:
         self.first = middle if fits and self._below(2) else 0
         self.weights = min(ENTRIES if "depthwise" in recorder.extensions else 32, self.cfg.wgt_depth)  # loaded
         has = recorder.extensions.issuperset
-        self.operations = [row for row in OPERATIONS.values() if row.reads is None and row.within(recorder.extensions)]
+        self.operations = [row for row in OPERATIONS.values() if row.reads is None and has(row.extensions)]
         steps = [(("requant",), self._load_par), (("requant",), self._store_quantised)]
         reading = [row for row in OPERATIONS.values() if row.reads is not None]
         steps += [(row.extensions, partial(self._with_entry, row)) for row in reading]

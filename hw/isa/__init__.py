@@ -3,7 +3,6 @@
 from ..units import FLAGS, POP_NEXT, POP_PREV, PUSH_NEXT, PUSH_PREV, Queue
 from .encoding import ITER_BITS, PAR, Field, Format, Isa, known_isa
 from .table import (
-    ESCAPES,
     INSN_BYTES,
     INSTRUCTIONS,
     LOADABLE,
@@ -14,10 +13,11 @@ from .table import (
     PADDABLE,
     REDUCTIONS,
     SCRATCHPADS,
+    SECOND_BITS,
+    SECOND_SPACE,
     STORABLE,
     STORES,
     AluOp,
-    Escape,
     Instruction,
     Mem,
     Op,
@@ -38,7 +38,6 @@ from .table import (
 )
 
 __all__ = [
-    "ESCAPES",
     "FLAGS",
     "INSN_BYTES",
     "INSTRUCTIONS",
@@ -56,10 +55,11 @@ __all__ = [
     "PUSH_PREV",
     "REDUCTIONS",
     "SCRATCHPADS",
+    "SECOND_BITS",
+    "SECOND_SPACE",
     "STORABLE",
     "STORES",
     "AluOp",
-    "Escape",
     "Field",
     "Format",
     "Instruction",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, EncodingError
 from ..rounding import CONTRACTS
 from ..units import FLAGS, POP_NEXT, POP_PREV, PUSH_NEXT, PUSH_PREV, Queue, absent_flags, queues
-from .table import ESCAPES, LOADS, OPERATIONS, Escape, Mem, Op, form_of, instruction, queue_of, rows_of
+from .table import LOADS, OPERATIONS, SECOND_BITS, SECOND_SPACE, AluOp, Mem, Op, form_of, instruction, queue_of, rows_of
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -214,9 +214,8 @@ class Isa:
         ]
         elements = [*_head(), *loops, *_steps(dst=acc, src=inp)]
         plain = Format("ALU", 128, *elements, *alu)
-        (more,) = ESCAPES
-        number = replace(alu[0], bits=more.bits, doc=f"operation, {more.first} or more")
-        beyond = [replace(alu[1], lo=plain.fields["use_imm"].lo), number, replace(alu[2], bits=alu[2].bits - more.bits)]
+        number = replace(alu[0], bits=SECOND_BITS, doc=f"operation, {SECOND_SPACE} or more")
+        second = [plain.fields["use_imm"], number, replace(alu[2], bits=alu[2].bits - SECOND_BITS)]
         self.uop = Format(
             "UOP",
             32,
@@ -232,7 +231,7 @@ class Isa:
             "GEMM": Format("GEMM", 128, *gemm, *last),
             "FINISH": Format("FINISH", 128, *_head()),
             "ALU": plain,
-            "ALUX": Format("ALUX", 128, *elements, *beyond, fixed=_fixed(more, plain)),
+            "ALUX": Format("ALUX", 128, *elements, *second, fixed={plain.fields["alu_op"]: AluOp.REDUCE}),
             "LOADP": Format("LOADP", 128, *mem, *narrow, *_pads(4, "padded"), pad_value),
             "DWGEMM": Format("DWGEMM", 128, *gemm, *(extra if rows else []), *last),
             "TERNARY": Format("TERNARY", 128, *gemm, *last),
@@ -243,22 +242,13 @@ class Isa:
         self._absent = {queue: absent_flags(cfg, queue) for queue in queues(cfg)}
         opcode_alone = Format("UNKNOWN", 128, Field("op", 3, "opcode"))
         by_kind = [[self.format_of({"op": op, "mem": mem}) or opcode_alone for mem in range(8)] for op in range(8)]
-        extended = [self.formats[escape.extended] for escape in ESCAPES]
-        self._decoders = [*dict.fromkeys(fmt for row in by_kind for fmt in row), *extended]
+        self._decoders = [*dict.fromkeys(fmt for row in by_kind for fmt in row), self.formats["ALUX"]]
         self._kinds = np.array([[self._decoders.index(fmt) for fmt in row] for row in by_kind])
 
     def format_of(self, f: Mapping[str, int]) -> Format | None:
         """The format of the decoded instruction `f`, declared or not; None where no opcode is declared."""
         name = form_of(f)
         return None if name is None else self.formats[name]
-
-    def _opens(self, escape: Escape, words: NDArray[np.uint64]) -> np.ndarray:
-        """Which of `words`, uint64 (n, 2), of format `base` have the `extended` one, bool (n,)."""
-        base, number = self.formats[escape.base], self.formats[escape.extended].fields[escape.number]
-        found = number.decode(words) >= escape.first
-        for name, value in escape.fields.items():
-            found &= base.fields[name].decode(words) == value
-        return found
 
     def decode(self, words: NDArray[np.uint64]) -> list[dict[str, int]]:
         """Fields of every instruction of `words`, uint64 (n, 2).
@@ -268,9 +258,9 @@ class Isa:
         words = np.reshape(np.ascontiguousarray(words, np.uint64), (-1, 2))
         low = words[:, 0].astype(np.uint16)
         kind = self._kinds[low & 7, low >> 7 & 7]
-        for escape in ESCAPES:
-            at = np.flatnonzero(kind == self._decoders.index(self.formats[escape.base]))
-            kind[at[self._opens(escape, words[at])]] = self._decoders.index(self.formats[escape.extended])
+        at = np.flatnonzero((low & 7) == Op.ALU)
+        plain, number = (self.formats[name].fields["alu_op"].decode(words[at]) for name in ("ALU", "ALUX"))
+        kind[at[(plain == AluOp.REDUCE) & (number >= SECOND_SPACE)]] = len(self._decoders) - 1
         out: list[dict[str, int]] = [{} for _ in range(len(words))]
         for k, fmt in enumerate(self._decoders):
             rows = np.flatnonzero(kind == k)
@@ -334,11 +324,6 @@ class Isa:
         flags = [flag for flag in FLAGS if f.get(flag)]
         body = [f"{k}={v}" for k, v in f.items() if k not in skip and (v or k in ("x_size", "y_size"))]
         return " ".join([name, *body, *flags])
-
-
-def _fixed(escape: Escape, base: Format) -> dict[Field, int]:
-    """The fields of `base` that have one value in all words of the second space, apart from the opcode."""
-    return {base.fields[name]: value for name, value in escape.fields.items() if name != "op"}
 
 
 def _undeclared(f: dict[str, int]) -> str:

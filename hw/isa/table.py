@@ -6,7 +6,7 @@ both models, random programs, the docs. Adding a row is the whole declaration.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -57,7 +57,7 @@ class Mem(IntEnum):
 
 
 class AluOp(IntEnum):
-    """Operations of the tensor ALU; numbers from 8 to 127 are those of its second space (see `ESCAPES`)."""
+    """Operations of the tensor ALU; numbers from 8 on are its second space (see `SECOND_SPACE`)."""
 
     MIN = 0
     MAX = 1
@@ -157,24 +157,9 @@ INSTRUCTIONS = (
 REDUCTIONS = ("sum", "max")  # what the immediate of REDUCE chooses
 
 
-@dataclass(frozen=True)
-class Escape:
-    """A second space of numbers: words of format `base` whose `fields` have these values may have format `extended`.
-
-    There the field `number` lies elsewhere and has `bits` bits. It is `first` or more, with which the word would be
-    undecodable as one of `base`.
-    """
-
-    base: str
-    fields: dict[str, int]
-    extended: str
-    number: str
-    bits: int
-    first: int
-
-
-ESCAPES = (Escape("ALU", {"op": Op.ALU, "alu_op": AluOp.REDUCE}, "ALUX", "alu_op", bits=7, first=8),)
-_ESCAPES = {escape.base: escape for escape in ESCAPES}
+# The second space of ALU operations, format ALUX: words with the number of REDUCE whose immediate has in its low
+# `SECOND_BITS` bits, where it would name a reduction, the number of an operation from `SECOND_SPACE` on.
+SECOND_SPACE, SECOND_BITS = 8, 7
 
 
 @dataclass(frozen=True)
@@ -201,11 +186,7 @@ class Operation:
     @property
     def format(self) -> str:
         """The name of its instruction's format."""
-        return form_of({"op": Op.ALU, "alu_op": self.op}) or ""
-
-    def within(self, extensions: Collection[str]) -> bool:
-        """True where `extensions` suffice."""
-        return all(name in extensions for name in self.extensions)
+        return "ALU" if self.op < SECOND_SPACE else "ALUX"
 
     def immediates(self, cfg: Config) -> int | None:
         """How many immediates are legal, from 0 on; None for all."""
@@ -283,9 +264,9 @@ def mem_of(op: int, mem: int) -> Mem:
 def form_of(f: Mapping[str, int]) -> str | None:
     """The name of the format of the decoded instruction `f`, declared or not; None where no opcode is declared."""
     rows = rows_of(f["op"])
-    form = (instruction(f["op"], f.get("mem", 0)) or rows[0]).format if rows else None
-    escape = _ESCAPES.get(form or "")
-    return escape.extended if escape and f.get(escape.number, 0) >= escape.first else form
+    if f.get("alu_op", 0) >= SECOND_SPACE:
+        return "ALUX"
+    return (instruction(f["op"], f.get("mem", 0)) or rows[0]).format if rows else None
 
 
 def ops_of(form: str) -> tuple[Op, ...]:

@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Config
-from ..isa import ESCAPES, OPERATIONS, Instruction, Isa, Op, Operation, rows_of
+from ..isa import OPERATIONS, Instruction, Isa, Op, Operation, rows_of
 from ..regs import Error
 from ..units import Queue, absent_flags, queues, units
 from .fifo import KEEP
@@ -17,7 +17,7 @@ from .ports import (
     Fault,
     beat_signature,
     command_signature,
-    extended,
+    in_second_space,
     insn_layout,
     keep_first_seen,
     request_signature,
@@ -190,8 +190,8 @@ def _refused(cfg: Config, row: Instruction, word: Value) -> Value:
     if row.empty:
         reasons.append(load.x_size != 0)
     if row.op == Op.ALU:
-        accepted = (_accepted(cfg, one, word) for one in OPERATIONS.values() if one.within(cfg.extensions))
-        reasons.append(~Cat(accepted).any())
+        known = (one for one in OPERATIONS.values() if cfg.extensions.issuperset(one.extensions))
+        reasons.append(~Cat(_accepted(cfg, one, word) for one in known).any())
     elif "overwrite" in Isa(cfg).formats[row.format].fields:
         reasons.append(gemm.reset & gemm.overwrite)
     return Cat(reasons).any() if reasons else Const(0)
@@ -201,7 +201,6 @@ def _accepted(cfg: Config, operation: Operation, word: Value) -> Value:
     """1 where `word`, of opcode ALU, is `operation` with operands that it has."""
     alu, most = data.View(insn_layout(cfg, operation.format), word), operation.immediates(cfg)
     wanted = (alu.alu_op == operation.op) & (alu.use_imm if operation.imm else 1)
-    for escape in ESCAPES:
-        if operation.format == escape.extended:
-            wanted &= extended(cfg, escape, word)
+    if operation.format == "ALUX":
+        wanted &= in_second_space(cfg, word)
     return wanted & (Const(1) if most is None else alu.imm.as_unsigned() < most)

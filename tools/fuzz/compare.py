@@ -126,7 +126,7 @@ def legal_runs(cfg: Config) -> list[tuple[str, str, frozenset[int]]]:
             continue
         operations = [dict[str, int]()] if row.op != Op.ALU else [{"alu_op": op} for op in OPERATIONS]
         for chosen in operations:
-            if chosen and not OPERATIONS[chosen["alu_op"]].within(cfg.extensions):
+            if chosen and not cfg.extensions.issuperset(OPERATIONS[chosen["alu_op"]].extensions):
                 continue
             name, form = isa.mnemonic({**row.fields, **chosen}), isa.format_of({**row.fields, **chosen})
             assert form is not None

@@ -28,7 +28,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ...config import TABLE_SIZE, Config
-from ...isa import ESCAPES, OPERATIONS, PAR, REDUCTIONS, AluOp, Mem
+from ...isa import OPERATIONS, PAR, REDUCTIONS, AluOp, Mem
 from ..latencies import (
     MULTIPLIER_LATENCY,
     PLACE_LATENCY,
@@ -38,35 +38,8 @@ from ..latencies import (
     groups,
     multipliers,
 )
-from ..ports import (
-    Products,
-    Requantise,
-    SramWrite,
-    extended,
-    format_layout,
-    group_bits,
-    insn_layout,
-    lane_bits,
-    register,
-)
+from ..ports import Products, Requantise, SramWrite, format_layout, group_bits, lane_bits, register
 from ..scratchpad import Parameters, channels
-
-_BEYOND = ESCAPES[0]  # the second space of operations
-
-
-def op_bits(cfg: Config) -> int:
-    """Bits of the number of an operation that `cfg` has."""
-    known = [row.op for row in OPERATIONS.values() if row.op < _BEYOND.first or row.within(cfg.extensions)]
-    return max(known).bit_length()
-
-
-def operation_of(cfg: Config, word: Value) -> tuple[Value, Value]:
-    """(number, immediate) of the ALU instruction `word`."""
-    alu, beyond = (data.View(insn_layout(cfg, name), word) for name in (_BEYOND.base, _BEYOND.extended))
-    if op_bits(cfg) == len(alu.alu_op):
-        return alu.alu_op, alu.imm
-    second = extended(cfg, _BEYOND, word)
-    return Mux(second, beyond.alu_op, alu.alu_op)[: op_bits(cfg)], Mux(second, beyond.imm, alu.imm)
 
 
 def multiplies(op: Value) -> Value:

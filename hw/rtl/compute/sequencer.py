@@ -24,10 +24,12 @@ from ..ports import (
     command_signature,
     insn_layout,
     keep_first,
+    op_bits,
+    operation_of,
     uop_layout,
 )
 from ..scratchpad import bank
-from .alu import multiplies, op_bits, operation_of
+from .alu import multiplies
 
 
 class Loops(NamedTuple):

@@ -25,7 +25,7 @@ READS = "no byte is asked for whose write is not answered"
 LATE = "no byte is written that an earlier instruction's read stands behind"
 PARAMETERS = "no parameters change while a STORE is being sent"
 RANGE = "what is written belongs to the tile"
-REDUCED = "REDUCE is accepted with the immediates that it has, and no word of the second space"
+REDUCED = "a number without a row is refused"
 
 
 def ends(spec, fifo, depth, shape=1):
