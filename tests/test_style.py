@@ -55,7 +55,7 @@ def test_files_that_modules_name_exist():
 
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
-    "hw": 9_370,
+    "hw": 9_430,
     "runtime": 12_270,
     "compiler": 31_270,
     "sim": 8_700,

@@ -1,5 +1,4 @@
-"""Specifications of queues, token channels, the exclusion of units, the order of stores, the range of a load, and words
-that are refused."""
+"""Specifications of queues, token channels, exclusion of units, order of stores, ranges of loads, refused words."""
 
 from amaranth.hdl import Array, C, Cat, Mux, Signal, Value
 from amaranth.lib import data

@@ -174,11 +174,7 @@ MISTAKES = [
         (blocks.READS, "came & (behind > end)", "came"),
         (blocks.READS, "behind.eq(addr + beats)", "behind.eq(addr + 1)"),
     ),
-    (
-        (DECODER, 2),
-        (blocks.REDUCED, "alu.imm.as_unsigned() < most", "alu.imm[:7] < most"),
-        (blocks.REDUCED, "alu.use_imm if operation.imm else 1", "1"),
-    ),
+    ((DECODER, 2), (blocks.REDUCED, "alu.imm.as_unsigned() < most", "alu.imm[:7] < most")),
 ]
 SLOW_MISTAKES = [
     ((reading(), 10), (bursts.OWN, "came & (route.o.payload == k)", "came & (route.o.payload != k)")),
