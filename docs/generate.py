@@ -98,6 +98,21 @@ def alu_operations() -> str:
     return markdown(columns, rows + _undeclared(isa.AluOp, len(columns)))
 
 
+def free_numbers() -> str:
+    """The numbers that no row of the instruction set has."""
+    spaces: list[tuple[str, range, set[int]]] = []
+    for op in (*isa.LOADS, *isa.STORES):
+        taken = {row.mem.id for row in isa.rows_of(op) if row.mem is not None}
+        spaces.append((f"memory id of {op.name}", range(8), taken))
+    spaces.append(("`alu_op` of ALUX", range(isa.SECOND_SPACE, 1 << isa.SECOND_BITS), set(isa.OPERATIONS)))
+    rows = []
+    for name, numbers, taken in spaces:
+        free = [n for n in numbers if n not in taken]
+        if free:
+            rows.append([name, ", ".join(map(str, free)) if len(free) < 8 else f"{free[0]} to {free[-1]}", len(free)])
+    return markdown(["number", "free", "how many"], rows)
+
+
 def memories() -> str:
     """Memory ids: who uses them, and entries at VTA's sizes, of unit `ternary` at those of `pynq_z1_two`."""
     rows = []
@@ -247,6 +262,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "instructions": instructions,
     "memories": memories,
     "alu-operations": alu_operations,
+    "free-numbers": free_numbers,
     "presets": preset_table,
     "config-fields": config_fields,
     "config-extensions": config_extensions,
@@ -255,7 +271,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "memory-presets": memory_presets,
     "exit-codes": lambda: markdown(["status", "meaning"], exit_codes()),
     "verbs": verbs,
-    **{f"format-{name}": format_table(BASE, name) for name in ("LOAD", "STORE", "GEMM", "ALU", "UOP")},
+    **{f"format-{name}": format_table(BASE, name) for name in ("LOAD", "STORE", "GEMM", "ALU", "ALUX", "UOP")},
     **{f"format-{name}": format_table(EXTENDED, name) for name in ("LOADP", "STOREQ", "PAR")},
     "format-DWGEMM": format_table(PRESETS["pynq_z1_plus"], "DWGEMM"),
     "code-signed": definition("signed"),

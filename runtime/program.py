@@ -21,6 +21,7 @@ from ..hw.isa import (
     Op,
     depth,
     entry_bytes,
+    form_of,
     instruction,
     mem_of,
     queue_of,
@@ -370,12 +371,13 @@ class Program:
             words = self._words[key] = encoded(kernel, self._isa, uops)
         start, missing = self._kernels.place(row.executes, words)
         fields |= {"uop_bgn": start, "uop_end": start + len(words)}
-        self._check_fields(kernel.format, fields)
+        form = form_of(fields) or kernel.format
+        self._check_fields(form, fields)
         accesses = scratchpad_accesses(self.cfg, fields, uops)
         self._check_range(kernel.format.lower(), accesses)
         for load in self._kernels.loading(row.executes, start, words, self._origins.number) if missing else ():
             self._append(load)
-        self._append(Row(kernel.format, row.queue, fields, accesses, origin=self._origins.number))
+        self._append(Row(form, row.queue, fields, accesses, origin=self._origins.number))
 
     def _check_fields(self, name: str, fields: dict[str, int]) -> None:
         known = self._isa.formats[name]

@@ -60,7 +60,7 @@ def _launch(launch: Launch, change: _Change) -> Launch:
 
 def _format(launch: Launch, k: int) -> Format:
     f = known_isa(launch.cfg).decode(launch.insn[k : k + 1])[0]
-    found = known_isa(launch.cfg).format_of(f["op"], f.get("mem", 0))
+    found = known_isa(launch.cfg).format_of(f)
     assert found is not None
     return found
 

@@ -212,7 +212,7 @@ class Walk:
         row = self.operations[self._below(len(self.operations))]
         loops, uops = self._indices((self.limit, self.limit), accumulators=2)
         immediate, most = self._below(2) or row.imm or row.op == AluOp.SHR, row.immediates(self.cfg)
-        value = self._below(most) if most else self._value("ALU", "imm") if immediate else None
+        value = self._below(most) if most else self._value(row.format, "imm") if immediate else None
         self.to.alu(row.op, loops, uops, imm=value)
 
 
@@ -260,7 +260,8 @@ def every_idler() -> list[tuple[str, dict[str, int]]]:
             operations = [{"alu_op": op, "use_imm": 1} for op in OPERATIONS]
         for chosen in operations if row.loops else ():
             once = row.fields | chosen | {"uop_end": 1, "iter_out": 1, "iter_in": 1}
-            kinds += [(row.format, once | {empty: 0}) for empty in ("uop_end", "iter_out", "iter_in")]
+            form = OPERATIONS[chosen["alu_op"]].format if chosen else row.format
+            kinds += [(form, once | {empty: 0}) for empty in ("uop_end", "iter_out", "iter_in")]
     return kinds
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 # section -> most files that exist already, most files of its own
 PATCHES = {
-    "Add an ALU operation": (4, 0),
+    "Add an ALU operation": (5, 0),
     "Add an instruction": (5, 1),
     "Add a kernel": (1, 1),
     "Add an operator name to an importer": (2, 0),
@@ -24,7 +24,7 @@ PATCHES = {
 USES_BOTH = """
 import numpy as np
 from tilewright.hw.config import PRESETS
-from tilewright.hw.isa import OPERATIONS, AluOp, Mem
+from tilewright.hw.isa import Mem
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify
@@ -36,21 +36,25 @@ from tilewright.sim.timing import predict
 
 tiny = PRESETS["tiny"]
 assert tiny.fingerprint == PRESETS["tiny"].replace(name="other").fingerprint
-cfg = tiny.replace(name="toy", extensions=tiny.extensions | {"move", "lane_reduce"})
+cfg = tiny.replace(name="toy", extensions=tiny.extensions | {"move", "bitwise"})
 rng = np.random.default_rng(1)
 a = rng.integers(-1000, 1000, (20, 1, 4))
 
 p = Program(cfg)
 data, out = p.buffer("data", a.shape, 32), p.buffer("out", a.shape, 8, kind="output")
 p.load(Mem.ACC, 0, data, 0, x_size=20)
-p.alu(AluOp.REDUCE, [(4, 1, 0)], 0, imm=2)
+p.alu("and", [(3, 1, 0)], 0, imm=15)
+p.alu("and", [(3, 1, 1)], 3, 10)
+p.alu("and", [(1, 0, 0), (4, 0, 1)], 6, 7)
 p.move([(5, 1, 2)], 8, 0)  # reads 8, which it has written
 p.move([(3, 1, 0)], 14, imm=-5)
 p.store(0, out, 0, x_size=20)
 launch = p.finish()
 
 want = a.copy()
-want[0:4] = a[0:4].min(-1, keepdims=True)
+want[0:3] = a[0:3] & 15
+want[3:6] = a[3:6] & a[10:13]
+want[6] = np.bitwise_and.reduce(a[6:11], 0)
 for k in range(5):
     want[8 + k] = want[2 * k]
 want[14:17] = -5
@@ -70,7 +74,7 @@ for seed in range(6):
         images.append(image.copy())
         used |= set(device.run_image(images[-1], address, count).insns)
     assert (images[0] == images[1]).all() and (images[0] == images[2]).all(), f"seed {seed}"
-assert "ALU.REDUCE" in used, used
+assert "ALU.AND" in used, used
 """
 
 USES_KERNEL = """

@@ -81,7 +81,7 @@ def encoded(case, cfg):
     old, new = Isa(case.cfg), Isa(cfg)
     size = case.insn_count * INSN_BYTES
     insns = old.decode(case.dram_in[case.insn_addr : case.insn_addr + size].view("<u8").reshape(-1, 2))
-    formats = [new.format_of(f["op"], f.get("mem", 0)) for f in insns]
+    formats = [new.format_of(f) for f in insns]
     words = np.concatenate([form.encode(**f) for form, f in zip(formats, insns) if form is not None])
     pieces = {case.insn_addr: words.astype("<u8").view(np.uint8).reshape(-1)}
     for f in insns:

@@ -55,7 +55,7 @@ def test_files_that_modules_name_exist():
 
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
-    "hw": 9_480,
+    "hw": 9_550,
     "runtime": 12_270,
     "compiler": 31_320,
     "sim": 8_970,
@@ -63,7 +63,7 @@ BUDGET = {
     "cli": 9_310,
     "apps": 7_510,
     "tools": 3_720,
-    "tests": 65_830,
+    "tests": 65_860,
 }
 
 

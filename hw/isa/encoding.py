@@ -6,7 +6,8 @@ parameters of a channel are 96.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, EncodingError
 from ..rounding import CONTRACTS
 from ..units import FLAGS, POP_NEXT, POP_PREV, PUSH_NEXT, PUSH_PREV, Queue, absent_flags, queues
-from .table import LOADS, OPERATIONS, AluOp, Mem, Op, instruction, queue_of, rows_of
+from .table import LOADS, OPERATIONS, SECOND_BITS, SECOND_SPACE, AluOp, Mem, Op, form_of, instruction, queue_of, rows_of
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -37,15 +38,27 @@ class Field:
         """Smallest and largest value, both included."""
         return (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if self.signed else (0, (1 << self.bits) - 1)
 
+    def decode(self, words: NDArray[np.uint64]) -> np.ndarray:
+        """Its values, int64 (n,), in `words`, uint64 (n, words of the format)."""
+        word, bit = divmod(self.lo, 64)
+        v = words[:, word] >> np.uint64(bit)
+        if bit + self.bits > 64:
+            v = v | words[:, word + 1] << np.uint64(64 - bit)
+        v = (v & np.uint64((1 << self.bits) - 1)).astype(np.int64)
+        return np.where(v >> (self.bits - 1), v - (1 << self.bits), v) if self.signed else v
+
 
 class Format:
     """A fixed-width word of named fields; no field crosses a 64-bit boundary unless the word is `dense`.
 
+    `fixed` are further fields, each of which has one value in all words.
     Raises `ConfigError` when the fields need more bits than the word has.
     """
 
-    def __init__(self, name: str, width: int, *fields: Field, dense: bool = False):
-        self.name, self.width = name, width
+    def __init__(
+        self, name: str, width: int, *fields: Field, dense: bool = False, fixed: Mapping[Field, int] | None = None
+    ):
+        self.name, self.width, self.fixed = name, width, dict(fixed or {})
         self.fields: dict[str, Field] = {}
         pos = 0
         for f in fields:
@@ -65,6 +78,8 @@ class Format:
         Raises `EncodingError` for an unknown field or a value outside it.
         """
         out = np.zeros((n, -(-self.width // 64)), np.uint64)
+        for f, value in self.fixed.items():
+            out[:, f.lo // 64] |= np.uint64(value << f.lo % 64)
         for key, value in values.items():
             f = self.fields.get(key)
             if f is None:
@@ -86,19 +101,12 @@ class Format:
 
     def decode(self, words: NDArray[np.uint64]) -> dict[str, np.ndarray]:
         """Fields, int64 (n,) each, of `words`, uint64 (n, ceil(width / 64))."""
-        out: dict[str, np.ndarray] = {}
-        for f in self.fields.values():
-            word, bit = divmod(f.lo, 64)
-            v = words[:, word] >> np.uint64(bit)
-            if bit + f.bits > 64:
-                v = v | words[:, word + 1] << np.uint64(64 - bit)
-            v = (v & np.uint64((1 << f.bits) - 1)).astype(np.int64)
-            out[f.name] = np.where(v >> (f.bits - 1), v - (1 << f.bits), v) if f.signed else v
-        return out
+        return {f.name: f.decode(words) for f in self.fields.values()}
 
     def table(self) -> str:
         """The fields as a Markdown table."""
-        rows = [f"| {f.lo + f.bits - 1}:{f.lo} | `{f.name}` | {f.doc} |" for f in self.fields.values()]
+        fields = [*self.fields.values(), *(replace(f, doc=f"is {value}") for f, value in self.fixed.items())]
+        rows = [f"| {f.lo + f.bits - 1}:{f.lo} | `{f.name}` | {f.doc} |" for f in sorted(fields, key=lambda f: f.lo)]
         return "\n".join(["| bits | field | meaning |", "|---|---|---|", *rows])
 
 
@@ -172,8 +180,8 @@ PAR = Format(
 class Isa:
     """Formats of one configuration, and what needs more than one format: decoding and disassembly.
 
-    `formats` maps `LOAD`, `LOADP`, `STORE`, `STOREQ`, `GEMM`, `DWGEMM`, `TERNARY`, `ALU`, `FINISH`, `UOP` and `PAR`
-    to their `Format`. Raises `ConfigError` where the depths do not fit the words.
+    `formats` maps `LOAD`, `LOADP`, `STORE`, `STOREQ`, `GEMM`, `DWGEMM`, `TERNARY`, `ALU`, `ALUX`, `FINISH`, `UOP` and
+    `PAR` to their `Format`. Raises `ConfigError` where the depths do not fit the words.
     """
 
     def __init__(self, cfg: Config):
@@ -204,6 +212,10 @@ class Isa:
             Field("use_imm", 1, "second operand is imm, not acc[src]"),
             Field("imm", 16, "immediate", signed=True),
         ]
+        elements = [*_head(), *loops, *_steps(dst=acc, src=inp)]
+        plain = Format("ALU", 128, *elements, *alu)
+        number = replace(alu[0], bits=SECOND_BITS, doc=f"operation, {SECOND_SPACE} or more")
+        second = [plain.fields["use_imm"], number, replace(alu[2], bits=alu[2].bits - SECOND_BITS)]
         self.uop = Format(
             "UOP",
             32,
@@ -218,7 +230,8 @@ class Isa:
             "STORE": Format("STORE", 128, *mem, *wide, *_pads(4, "unused:")),
             "GEMM": Format("GEMM", 128, *gemm, *last),
             "FINISH": Format("FINISH", 128, *_head()),
-            "ALU": Format("ALU", 128, *_head(), *loops, *_steps(dst=acc, src=inp), *alu),
+            "ALU": plain,
+            "ALUX": Format("ALUX", 128, *elements, *second, fixed={plain.fields["alu_op"]: AluOp.REDUCE}),
             "LOADP": Format("LOADP", 128, *mem, *narrow, *_pads(4, "padded"), pad_value),
             "DWGEMM": Format("DWGEMM", 128, *gemm, *(extra if rows else []), *last),
             "TERNARY": Format("TERNARY", 128, *gemm, *last),
@@ -228,14 +241,14 @@ class Isa:
         }
         self._absent = {queue: absent_flags(cfg, queue) for queue in queues(cfg)}
         opcode_alone = Format("UNKNOWN", 128, Field("op", 3, "opcode"))
-        by_kind = [[self.format_of(op, mem) or opcode_alone for mem in range(8)] for op in range(8)]
-        self._decoders = [*dict.fromkeys(fmt for row in by_kind for fmt in row)]
+        by_kind = [[self.format_of({"op": op, "mem": mem}) or opcode_alone for mem in range(8)] for op in range(8)]
+        self._decoders = [*dict.fromkeys(fmt for row in by_kind for fmt in row), self.formats["ALUX"]]
         self._kinds = np.array([[self._decoders.index(fmt) for fmt in row] for row in by_kind])
 
-    def format_of(self, op: int, mem: int) -> Format | None:
-        """The format of opcode `op` with memory id `mem`, declared or not; None where no opcode is declared."""
-        rows = rows_of(op)
-        return self.formats[(instruction(op, mem) or rows[0]).format] if rows else None
+    def format_of(self, f: Mapping[str, int]) -> Format | None:
+        """The format of the decoded instruction `f`, declared or not; None where no opcode is declared."""
+        name = form_of(f)
+        return None if name is None else self.formats[name]
 
     def decode(self, words: NDArray[np.uint64]) -> list[dict[str, int]]:
         """Fields of every instruction of `words`, uint64 (n, 2).
@@ -245,6 +258,9 @@ class Isa:
         words = np.reshape(np.ascontiguousarray(words, np.uint64), (-1, 2))
         low = words[:, 0].astype(np.uint16)
         kind = self._kinds[low & 7, low >> 7 & 7]
+        at = np.flatnonzero((low & 7) == Op.ALU)
+        plain, number = (self.formats[name].fields["alu_op"].decode(words[at]) for name in ("ALU", "ALUX"))
+        kind[at[(plain == AluOp.REDUCE) & (number >= SECOND_SPACE)]] = len(self._decoders) - 1
         out: list[dict[str, int]] = [{} for _ in range(len(words))]
         for k, fmt in enumerate(self._decoders):
             rows = np.flatnonzero(kind == k)
@@ -260,7 +276,9 @@ class Isa:
         row = instruction(f["op"], f.get("mem"))
         if row is None or (row.empty and f.get("x_size") != 0):
             return _undeclared(f)
-        operation = OPERATIONS[f["alu_op"]] if row.op == Op.ALU else None
+        operation = OPERATIONS.get(f["alu_op"]) if row.op == Op.ALU else None
+        if row.op == Op.ALU and operation is None:
+            return f"ALU operation {f['alu_op']} is not declared"
         if missing := row.missing(self.cfg):
             return f"{missing} is not in configuration {self.cfg.name}"
         for name in operation.extensions if operation else ():
@@ -294,7 +312,8 @@ class Isa:
             row = instruction(f["op"], f["mem"])
             return f"{name}.{(Mem(f['mem']) if row is None or row.mem is None else row.mem).name}"
         if f["op"] == Op.ALU:
-            return f"{name}.{AluOp(f['alu_op']).name}"
+            operation = OPERATIONS.get(f["alu_op"])
+            return f"{name}.{f['alu_op'] if operation is None else operation.op.name}"
         return name
 
     def disassemble(self, f: dict[str, int]) -> str:

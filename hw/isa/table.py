@@ -6,6 +6,7 @@ both models, random programs, the docs. Adding a row is the whole declaration.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -56,7 +57,7 @@ class Mem(IntEnum):
 
 
 class AluOp(IntEnum):
-    """Operations of the tensor ALU."""
+    """Operations of the tensor ALU; numbers from 8 on are its second space (see `SECOND_SPACE`)."""
 
     MIN = 0
     MAX = 1
@@ -156,6 +157,11 @@ INSTRUCTIONS = (
 REDUCTIONS = ("sum", "max")  # what the immediate of REDUCE chooses
 
 
+# The second space of ALU operations, format ALUX: words with the number of REDUCE whose immediate has in its low
+# `SECOND_BITS` bits, where it would name a reduction, the number of an operation from `SECOND_SPACE` on.
+SECOND_SPACE, SECOND_BITS = 8, 7
+
+
 @dataclass(frozen=True)
 class Operation:
     """One row: ALU operation `op`, `acc[d] = meaning` of a = acc[d] and b = acc[s] or imm.
@@ -176,6 +182,11 @@ class Operation:
     reads: Mem | None = None
     names: tuple[str, ...] = ()
     counted: str = ""
+
+    @property
+    def format(self) -> str:
+        """The name of its instruction's format."""
+        return "ALU" if self.op < SECOND_SPACE else "ALUX"
 
     def immediates(self, cfg: Config) -> int | None:
         """How many immediates are legal, from 0 on; None for all."""
@@ -248,6 +259,14 @@ def mem_of(op: int, mem: int) -> Mem:
     found = row_of(op, mem).mem
     assert found is not None
     return found
+
+
+def form_of(f: Mapping[str, int]) -> str | None:
+    """The name of the format of the decoded instruction `f`, declared or not; None where no opcode is declared."""
+    rows = rows_of(f["op"])
+    if f.get("alu_op", 0) >= SECOND_SPACE:
+        return "ALUX"
+    return (instruction(f["op"], f.get("mem", 0)) or rows[0]).format if rows else None
 
 
 def ops_of(form: str) -> tuple[Op, ...]:

@@ -17,6 +17,7 @@ from .ports import (
     Fault,
     beat_signature,
     command_signature,
+    in_second_space,
     insn_layout,
     keep_first_seen,
     request_signature,
@@ -184,20 +185,22 @@ def decode(m: Module, cfg: Config, word: Value, final: Value) -> tuple[Value, Va
 
 def _refused(cfg: Config, row: Instruction, word: Value) -> Value:
     """1 where `word`, an instruction of `row`, has fields with which it cannot be executed."""
-    load, gemm, alu = (data.View(insn_layout(cfg, name), word) for name in ("LOAD", "GEMM", "ALU"))
+    load, gemm = (data.View(insn_layout(cfg, name), word) for name in ("LOAD", "GEMM"))
     reasons = [load[flag] for flag in absent_flags(cfg, row.queue)]
     if row.empty:
         reasons.append(load.x_size != 0)
     if row.op == Op.ALU:
-        known = [one for one in OPERATIONS.values() if cfg.extensions.issuperset(one.extensions)]
-        accepted = [(alu.alu_op == one.op) & (alu.use_imm if one.imm else 1) & _legal(cfg, one, alu) for one in known]
-        reasons.append(~Cat(accepted).any())
+        known = (one for one in OPERATIONS.values() if cfg.extensions.issuperset(one.extensions))
+        reasons.append(~Cat(_accepted(cfg, one, word) for one in known).any())
     elif "overwrite" in Isa(cfg).formats[row.format].fields:
         reasons.append(gemm.reset & gemm.overwrite)
     return Cat(reasons).any() if reasons else Const(0)
 
 
-def _legal(cfg: Config, operation: Operation, alu: data.View) -> Value:
-    """1 where the immediate is one that `operation` has."""
-    most = operation.immediates(cfg)
-    return Const(1) if most is None else alu.imm.as_unsigned() < most
+def _accepted(cfg: Config, operation: Operation, word: Value) -> Value:
+    """1 where `word`, of opcode ALU, is `operation` with operands that it has."""
+    alu, most = data.View(insn_layout(cfg, operation.format), word), operation.immediates(cfg)
+    wanted = (alu.alu_op == operation.op) & (alu.use_imm if operation.imm else 1)
+    if operation.format == "ALUX":
+        wanted &= in_second_space(cfg, word)
+    return wanted & (Const(1) if most is None else alu.imm.as_unsigned() < most)

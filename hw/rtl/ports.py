@@ -5,12 +5,12 @@ Layouts are views of the declarations in hw/isa. A signature is written as its p
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal, Value, ValueLike, signed, unsigned
+from amaranth.hdl import Module, Mux, Signal, Value, ValueLike, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, PureInterface
 
 from ..config import Config
-from ..isa import Format, Isa, Mem, depth, room
+from ..isa import OPERATIONS, SECOND_SPACE, AluOp, Format, Isa, Mem, depth, room
 from ..regs import Error
 from ..units import units
 from .latencies import groups, multipliers
@@ -29,6 +29,27 @@ def format_layout(fmt: Format) -> data.FlexibleLayout:
 def insn_layout(cfg: Config, name: str) -> data.FlexibleLayout:
     """The 128-bit word of format `name` (`LOAD`, `GEMM`, ...) in configuration `cfg`."""
     return format_layout(Isa(cfg).formats[name])
+
+
+def in_second_space(cfg: Config, word: Value) -> Value:
+    """1 where the ALU instruction `word` has the format ALUX."""
+    plain, second = (data.View(insn_layout(cfg, name), word) for name in ("ALU", "ALUX"))
+    return (plain.alu_op == AluOp.REDUCE) & (second.alu_op >= SECOND_SPACE)
+
+
+def op_bits(cfg: Config) -> int:
+    """Bits of the number of an ALU operation in the circuit of `cfg`."""
+    extended = [row.op for row in OPERATIONS.values() if cfg.extensions.issuperset(row.extensions)]
+    return max(SECOND_SPACE - 1, *extended).bit_length()
+
+
+def operation_of(cfg: Config, word: Value) -> tuple[Value, Value]:
+    """(number, immediate) of the ALU instruction `word`."""
+    plain, second = (data.View(insn_layout(cfg, name), word) for name in ("ALU", "ALUX"))
+    if op_bits(cfg) == len(plain.alu_op):
+        return plain.alu_op, plain.imm
+    beyond = in_second_space(cfg, word)
+    return Mux(beyond, second.alu_op, plain.alu_op)[: op_bits(cfg)], Mux(beyond, second.imm, plain.imm)
 
 
 def uop_layout(cfg: Config) -> data.FlexibleLayout:

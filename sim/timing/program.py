@@ -26,6 +26,7 @@ from ...hw.isa import (
     entry_bytes,
     instruction,
     known_isa,
+    ops_of,
     rows_of,
 )
 from ...hw.rtl.latencies import BURST_BEATS, REQUEST_DEPTH, capacity
@@ -222,12 +223,9 @@ def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, 
     for kind in (Op.LOAD, *LOOPS):
         of_kind = rows[op[at[rows]] == kind] if kind != Op.LOAD else rows[loads[at[rows]]]
         if len(of_kind):
-            form = isa.format_of(kind, Mem.UOP)
-            assert form is not None
-            f = form.decode(bare[of_kind])
-            skipped = kind != Op.LOAD and ("alu" if form.name == "ALU" else "gemm") in skip
-            for k, values in zip(of_kind.tolist(), zip(*(v.tolist() for v in f.values()))):
-                fields[keys[k]] = kind, skipped, dict(zip(f, values))
+            skipped = kind != Op.LOAD and ("alu" if kind in ops_of("ALU") else "gemm") in skip
+            for k, f in zip(of_kind.tolist(), isa.decode(bare[of_kind])):
+                fields[keys[k]] = kind, skipped, f
     for k, key in zip(at.tolist(), keys):
         job = known.get(key) if fast else None
         if job is None:

@@ -33,7 +33,7 @@ def changed(launch, k, **fields):
     """`launch` with other `fields` of instruction `k`."""
     isa, insn = Isa(launch.cfg), launch.insn.copy()
     f = isa.decode(insn)[k] | fields
-    form = isa.format_of(f["op"], f.get("mem", 0))
+    form = isa.format_of(f)
     assert form is not None
     insn[k] = form.encode(1, **{name: f[name] for name in form.fields})[0]
     return replace(launch, insn=insn)

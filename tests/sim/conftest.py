@@ -52,7 +52,7 @@ class Machine:
         """The binary program of `insns`."""
         out = np.zeros((len(insns), 2), np.uint64)
         for k, f in enumerate(insns):
-            fmt = self.isa.format_of(f["op"], f.get("mem", 0))
+            fmt = self.isa.format_of(f)
             assert fmt is not None
             out[k] = fmt.encode(**{key: int(v) for key, v in f.items()})[0]
         return out

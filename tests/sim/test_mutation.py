@@ -120,7 +120,7 @@ def changed(launch, op, mem=None, **fields):
     isa = Isa(TINY)
     k, f = next((k, f) for k, f in enumerate(isa.decode(launch.insn)) if f["op"] == op and f.get("mem") == mem)
     insn = launch.insn.copy()
-    fmt = isa.format_of(op, mem or 0)
+    fmt = isa.format_of({"op": op, "mem": mem or 0})
     assert fmt is not None
     insn[k] = fmt.encode(1, **{**f, **fields})[0]
     return type(launch)(TINY, launch.name, insn, launch.reloc, launch.buffers)

@@ -19,7 +19,7 @@ def program(cfg: Config, insns: list[dict], nbytes: int = 1 << 16) -> tuple[np.n
     """(memory, address, count) of the instructions with these fields."""
     isa, image = Isa(cfg), np.zeros(nbytes, np.uint8)
     for k, f in enumerate(insns):
-        form = isa.format_of(f["op"], f.get("mem", 0))
+        form = isa.format_of(f)
         assert form is not None
         image[AT + INSN_BYTES * k :][:INSN_BYTES] = form.encode(**f).view(np.uint8).reshape(-1)
     return image, AT, len(insns)
@@ -76,7 +76,7 @@ class Wrong:
         """`text` with the names of the instructions."""
         isa = Isa(self.cfg)
         words = np.concatenate([np.zeros((0, 2), np.uint64)] + [
-            form.encode(**f) for f in self.insns if (form := isa.format_of(f["op"], f.get("mem", 0))) is not None
+            form.encode(**f) for f in self.insns if (form := isa.format_of(f)) is not None
         ])  # fmt: skip
         names = [f"instruction {k} ({isa.disassemble(f)})" for k, f in enumerate(isa.decode(words))]
         return text.format(*names)

@@ -87,7 +87,7 @@ class _Shrinker:
         """Lower the values of fields to 0, 1, or their half."""
         for k in range(self.program.count - 1):
             f = self.isa.decode(self.program.words[k : k + 1])[0]
-            form = self.isa.format_of(f["op"], f.get("mem", 0))
+            form = self.isa.format_of(f)
             assert form is not None
             for name in form.fields:
                 if name in ("op", "mem", "alu_op", *FLAGS):

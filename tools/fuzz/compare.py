@@ -62,7 +62,7 @@ class Coverage:
         """Count the instructions `words`, uint64 (n, 2), which a device of `cfg` has executed."""
         isa = known_isa(cfg)
         for f in isa.decode(words):
-            name, nothing, form = isa.mnemonic(f), unused(f), isa.format_of(f["op"], f.get("mem", 0))
+            name, nothing, form = isa.mnemonic(f), unused(f), isa.format_of(f)
             assert form is not None
             self.counts[cfg, name] = self.counts.get((cfg, name), 0) + 1
             for key, declared in form.fields.items():
@@ -128,8 +128,9 @@ def legal_runs(cfg: Config) -> list[tuple[str, str, frozenset[int]]]:
         for chosen in operations:
             if chosen and not cfg.extensions.issuperset(OPERATIONS[chosen["alu_op"]].extensions):
                 continue
-            name = isa.mnemonic({**row.fields, **chosen})
-            for key, declared in isa.formats[row.format].fields.items():
+            name, form = isa.mnemonic({**row.fields, **chosen}), isa.format_of({**row.fields, **chosen})
+            assert form is not None
+            for key, declared in form.fields.items():
                 if key not in _FIXED:
                     low, high = _limits(cfg, row, chosen.get("alu_op"), declared)
                     edges = {

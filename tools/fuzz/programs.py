@@ -92,7 +92,7 @@ def varied(launch: Launch, rng: np.random.Generator, share: float = 0.5) -> Laun
     isa = Isa(launch.cfg)
     insn = launch.insn.copy()
     for k, f in enumerate(isa.decode(insn)):
-        form = isa.format_of(f["op"], f.get("mem", 0))
+        form = isa.format_of(f)
         assert form is not None
         names = sorted(unused(f) - ({"dram_base"} if launch.reloc[k] >= 0 else set()))
         for name in names:
@@ -204,7 +204,9 @@ class Writer:
             if max(0, f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"] > _ISSUES:
                 f[name] = 1
         if "alu_op" in fields:
-            f |= {"alu_op": AluOp(self._below(len(AluOp))), "imm": self._below(1 << 16) - (1 << 15)}
+            operation = OPERATIONS[list(AluOp)[self._below(len(AluOp))]]
+            low, high = self.isa.formats[operation.format].fields["imm"].limits
+            f |= {"alu_op": operation.op, "imm": low + self._below(high - low + 1)}
             if f["alu_op"] == AluOp.RESCALE:
                 f |= {"use_imm": 1, "imm": self._value(fields["imm"], self._below(self.cfg.par_entries))}
             if most := OPERATIONS[f["alu_op"]].immediates(self.cfg):
@@ -231,7 +233,7 @@ class Writer:
                 **dict.fromkeys(("pop_prev", "pop_next", "push_prev", "push_next"), 0),
             }
             if not self.isa.undecodable(f):
-                return name, f
+                return OPERATIONS[f["alu_op"]].format if "alu_op" in f else name, f
 
     def program(self) -> tuple[np.ndarray, int, int]:
         """(memory, address, count): instructions that execute one after the other, whatever their queues.

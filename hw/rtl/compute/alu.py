@@ -41,12 +41,10 @@ from ..latencies import (
 from ..ports import Products, Requantise, SramWrite, format_layout, group_bits, lane_bits, register
 from ..scratchpad import Parameters, channels
 
-OP_BITS = 3
-
 
 def multiplies(op: Value) -> Value:
     """1 where operation `op` needs the multipliers."""
-    return op.matches(*(row.op for row in OPERATIONS.values() if row.multiplies))
+    return op.matches(*(row.op for row in OPERATIONS.values() if row.multiplies and row.op < 1 << len(op)))
 
 
 def choice_layout() -> data.StructLayout:

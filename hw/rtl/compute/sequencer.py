@@ -24,6 +24,8 @@ from ..ports import (
     command_signature,
     insn_layout,
     keep_first,
+    op_bits,
+    operation_of,
     uop_layout,
 )
 from ..scratchpad import bank
@@ -142,7 +144,7 @@ def elementwise(op: Value) -> Value:
 
 def _operation(cfg: Config) -> dict[str, int | range]:
     extra = {"extra": range(cfg.row_taps)} if cfg.row_taps > 1 else {}
-    return {"bubble": 1, "dot": 1, "rows": 1, "clear": 1, "tensor": 1, "op": 3, "imm": 16, **extra}
+    return {"bubble": 1, "dot": 1, "rows": 1, "clear": 1, "tensor": 1, "op": op_bits(cfg), "imm": 16, **extra}
 
 
 def issue_layout(cfg: Config) -> data.StructLayout:
@@ -282,13 +284,13 @@ class Sequencer(wiring.Component):
         """The executing job, from the waiting one."""
         cfg = self.cfg
         gemm, alu = (data.View(insn_layout(cfg, name), waiting.insn) for name in ("GEMM", "ALU"))
-        is_alu = elementwise(gemm.op)
+        is_alu, (op, imm) = elementwise(gemm.op), operation_of(cfg, waiting.insn)
         overwrite = gemm.overwrite if "overwrite" in Isa(cfg).formats["GEMM"].fields else 0
         empty = (gemm.uop_bgn == gemm.uop_end) | (gemm.iter_out == 0) | (gemm.iter_in == 0)
         beyond = (
             is_alu
             & Cat(
-                (alu.alu_op == row.op) & (alu.imm.as_unsigned() >= depth(cfg, row.reads))
+                (op == row.op) & (imm.as_unsigned() >= depth(cfg, row.reads))
                 for row in OPERATIONS.values()
                 if row.reads is not None
             ).any()
@@ -301,8 +303,8 @@ class Sequencer(wiring.Component):
             now.rows.eq(gemm.op == Op.DWGEMM),
             now.clear.eq(~is_alu & (gemm.reset | overwrite)),
             now.tensor.eq(is_alu & ~alu.use_imm),
-            now.op.eq(Mux(is_alu, alu.alu_op, AluOp.ADD)),
-            now.imm.eq(Mux(is_alu, alu.imm, 0)),
+            now.op.eq(Mux(is_alu, op, AluOp.ADD)),
+            now.imm.eq(Mux(is_alu, imm, 0)),
             now.index.eq(waiting.index),
             *self._extra(now, waiting),
         ]

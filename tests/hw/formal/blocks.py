@@ -1,11 +1,11 @@
-"""Specifications of queues, token channels, the exclusion of units, the order of stores, and the range of a load."""
+"""Specifications of queues, token channels, exclusion of units, order of stores, ranges of loads, refused words."""
 
-from amaranth.hdl import Array, Cat, Mux, Signal, Value
+from amaranth.hdl import Array, C, Cat, Mux, Signal, Value
 from amaranth.lib import data
 
 from tests.hw.formal.bursts import covers
 from tilewright.hw.config import PRESETS
-from tilewright.hw.isa import Mem, Op
+from tilewright.hw.isa import AluOp, Mem, Op
 from tilewright.hw.rtl.latencies import accumulator_latency, issue_latency, multiply_latency, ternary_latency
 from tilewright.hw.rtl.ports import insn_layout
 
@@ -24,6 +24,7 @@ READS = "no byte is asked for whose write is not answered"
 LATE = "no byte is written that an earlier instruction's read stands behind"
 PARAMETERS = "no parameters change while a STORE is being sent"
 RANGE = "what is written belongs to the tile"
+REDUCED = "a number without a row is refused"
 
 
 def ends(spec, fifo, depth, shape=1):
@@ -227,4 +228,14 @@ def one_load(spec, mover):
     wrote = port.en.any()
     spec.sees(~wrote | (taken & (first <= port.addr) & (port.addr < beyond)), RANGE)
     spec.reaches(wrote & (port.addr == beyond - 1) & (beyond - first == 3) & dut.done.valid)
+    return spec
+
+
+def second_space(spec, decode):
+    """The decoder on all words with the number of REDUCE, in a configuration without operations beyond it."""
+    cfg, word = TINY.replace(extensions=TINY.extensions | {"lane_reduce"}), spec.free("word", 128)
+    alu = data.View(insn_layout(cfg, "ALU"), word)
+    bad, _ = decode(spec.m, cfg, word, C(0))
+    legal = alu.use_imm & (alu.imm.as_unsigned() < 2)
+    spec.sees((alu.op != Op.ALU) | (alu.alu_op != AluOp.REDUCE) | (bad != legal), REDUCED)
     return spec

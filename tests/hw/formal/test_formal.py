@@ -46,6 +46,7 @@ STORE, LENGTHS = Block("store", "StoreBursts", bursts.store), Block("store", "St
 EXCLUSION = Block("compute.accumulators", "Exclusion", blocks.bank)
 STORE_ORDER, STORE_UNIT = Block("store", "StoreOrder", blocks.alone), Block("store", "Store", blocks.unit)
 MOVER = Block("mover", "Mover", blocks.one_load)
+DECODER = Block("fetch", "decode", blocks.second_space)
 
 
 @pytest.fixture
@@ -71,6 +72,7 @@ PROVED = {
     "1023 tokens": channel(1023),
     "two units are never in one bank and nobody waits for ever": EXCLUSION,
     "a load waits for what it reads": STORE_ORDER,
+    "numbers that have no row are refused": DECODER,
 }
 
 
@@ -172,6 +174,7 @@ MISTAKES = [
         (blocks.READS, "came & (behind > end)", "came"),
         (blocks.READS, "behind.eq(addr + beats)", "behind.eq(addr + 1)"),
     ),
+    ((DECODER, 2), (blocks.REDUCED, "alu.imm.as_unsigned() < most", "alu.imm[:7] < most")),
 ]
 SLOW_MISTAKES = [
     ((reading(), 10), (bursts.OWN, "came & (route.o.payload == k)", "came & (route.o.payload != k)")),

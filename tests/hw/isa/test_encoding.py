@@ -215,7 +215,8 @@ def test_encoding_round_trips_and_agrees_with_integer_arithmetic(case):
     assert words.dtype == np.uint64
     assert words.shape == (n, (fmt.width + 63) // 64)
     for k in range(n):
-        number = sum((v[k] % (1 << fmt.fields[key].bits)) << fmt.fields[key].lo for key, v in values.items())
+        number = sum(value << f.lo for f, value in fmt.fixed.items())
+        number += sum((v[k] % (1 << fmt.fields[key].bits)) << fmt.fields[key].lo for key, v in values.items())
         assert [int(w) for w in words[k]] == [number >> 64 * i & (1 << 64) - 1 for i in range(words.shape[1])]
     assert {key: v.tolist() for key, v in fmt.decode(words).items()} == values
 
@@ -336,6 +337,7 @@ LINES = [
         "ALU.SHR uop_end=1 iter_out=1 iter_in=1 use_imm=1 imm=-3",
     ),
     (dict(op=Op.ALU, alu_op=6), "ALU.LOOKUP"),
+    (dict(op=Op.ALU, alu_op=100, use_imm=1, imm=-9), "ALU.100 use_imm=1 imm=-9"),
     (
         dict(op=Op.LOADP, mem=Mem.INP, x_size=4, y_size=1, x_pad_0=2, pad_value=-5),
         "LOADP.INP y_size=1 x_size=4 x_pad_0=2 pad_value=-5",
@@ -350,9 +352,24 @@ LINES = [
 @pytest.mark.parametrize("values, line", LINES)
 def test_disassembly(values, line):
     isa = Isa(PYNQ)
-    fmt = isa.format_of(values["op"], values.get("mem", 0))
+    fmt = isa.format_of(values)
     assert fmt is not None
     assert isa.disassemble(isa.decode(fmt.encode(**values))[0]) == line
+
+
+@pytest.mark.parametrize("cfg", CONFIGS.values(), ids=lambda c: c.name)
+@pytest.mark.parametrize("number, imm", [(8, -256), (127, 255), (64, 0)])
+def test_the_second_space_of_operations_is_reduce_with_a_large_immediate(cfg, number, imm):
+    isa = Isa(cfg)
+    fields = {"op": Op.ALU, "iter_in": 3, "src_in": 1, "pop_prev": 1, "use_imm": 1}
+    word = isa.formats["ALUX"].encode(**fields, alu_op=number, imm=imm)
+    plain = isa.formats["ALU"].encode(**fields, alu_op=AluOp.REDUCE, imm=(imm << 7) + number)
+    np.testing.assert_array_equal(word, plain)
+    (decoded,) = isa.decode(word)
+    assert decoded == dict.fromkeys(isa.formats["ALUX"].fields, 0) | fields | {"alu_op": number, "imm": imm}
+    assert isa.undecodable(decoded) == f"ALU operation {number} is not declared"
+    below = isa.formats["ALU"].encode(**fields, alu_op=AluOp.REDUCE, imm=imm << 7 | 7)
+    assert (isa.decode(below)[0]["alu_op"], isa.decode(below)[0]["imm"]) == (AluOp.REDUCE, imm << 7 | 7)
 
 
 def test_a_memory_id_has_the_name_of_what_is_done_with_it():
@@ -372,6 +389,7 @@ def test_a_memory_id_has_the_name_of_what_is_done_with_it():
         ("LOADP", {"pad_value": 128}, "LOADP.pad_value = 128: outside -128..127 (8 bits)"),
         ("GEMM", {"iter_out": 16384}, "GEMM.iter_out = 16384: outside 0..16383 (14 bits)"),
         ("ALU", {"imm": -32769}, "ALU.imm = -32769: outside -32768..32767 (16 bits)"),
+        ("ALUX", {"imm": 256}, "ALUX.imm = 256: outside -256..255 (9 bits)"),
         ("UOP", {"wgt": 1024}, "UOP.wgt = 1024: outside 0..1023 (10 bits)"),
         ("FINISH", {"mem": 1}, "FINISH has no field 'mem'; it has op, pop_prev, pop_next, push_prev, push_next"),
     ],
@@ -410,3 +428,6 @@ def test_tables_list_every_field():
     assert table[:3] == ["| bits | field | meaning |", "|---|---|---|", "| 2:0 | `op` | opcode |"]
     assert table[-1] == "| 127:112 | `imm` | immediate |"
     assert len(table) == 2 + len(Isa(VTA).formats["ALU"].fields)
+    table = Isa(VTA).formats["ALUX"].table().splitlines()
+    assert table[-4] == "| 110:108 | `alu_op` | is 7 |" and table[-1] == "| 127:119 | `imm` | immediate |"
+    assert table[-2] == "| 118:112 | `alu_op` | operation, 8 or more |"

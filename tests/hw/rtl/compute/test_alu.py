@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 from tests.hw.bench import Watch, assign, fill_entry, pack, simulate, unpack
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import PAR, AluOp
-from tilewright.hw.rtl.compute.alu import OP_BITS, Alu, Functions, Multiplier, Rescale, chosen
+from tilewright.hw.rtl.compute.alu import Alu, Functions, Multiplier, Rescale, chosen
 from tilewright.hw.rtl.latencies import MULTIPLIER_LATENCY, REQUANTISE_LATENCY, RESCALE_LATENCY, groups, multipliers
 from tilewright.runtime.layout import pack_table
 from tilewright.sim.model.alu import shift_right
@@ -40,7 +40,7 @@ def test_lanes(op):
     alu, count = Alu(TINY), TINY.lanes
 
     async def drive(ctx):
-        ctx.set(alu.choice, {name: ctx.get(value) for name, value in chosen(C(op, OP_BITS)).items()})
+        ctx.set(alu.choice, {name: ctx.get(value) for name, value in chosen(C(op, 3)).items()})
         for a, b in zip(*operands(count)):
             assign(ctx, alu, a=pack(a), b=pack(b))
             assert unpack(ctx.get(alu.o | alu.shifted), count) == MODEL[op](a, b).tolist(), (a, b)
