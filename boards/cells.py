@@ -135,6 +135,8 @@ def delays(cell: Cell, figures: Slice, after_carry: frozenset[str] = frozenset()
         return _shift(cell, figures)
     if kind in ("RAM32M", "RAM64M"):
         return _lut_ram(cell, figures)
+    if kind in ("RAMD64E", "RAMD32"):
+        return _ram_bit(cell, figures)
     if kind in BLOCK_RAMS:
         return _block_ram(cell)
     if kind == DSP:
@@ -201,6 +203,23 @@ def _lut_ram(cell: Cell, figures: Slice) -> Delays:
         if not cell.bits("DO" + letter)
         for k, _ in cell.bits("ADDR" + letter)
     }
+    return found
+
+
+def _ram_bit(cell: Cell, figures: Slice) -> Delays:
+    """One LUT of a memory, with an address to read and one to write."""
+    found = Delays()
+    outputs = [("O", k) for k, _ in cell.bits("O")]
+    found.launch |= dict.fromkeys(outputs, figures.ram_clock_to_out)
+    for port in cell.pins:
+        if port.startswith("RADR"):
+            entry = port, 0
+            found.arcs |= {(entry, output): figures.lut[int(port[4:])] for output in outputs}
+            if not outputs:  # the LUT is there for its address
+                found.capture[entry] = 0
+    setups = {"WADR": RAM_ADDRESS_SETUP, "WE": RAM_WRITE_SETUP, "I": RAM_DATA_SETUP}
+    for start, ps in setups.items():
+        found.capture |= {(port, 0): ps for port in cell.pins if port.rstrip("0123456789") == start}
     return found
 
 
