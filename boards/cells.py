@@ -72,7 +72,10 @@ BRAM_CLOCK_TO_OUT, BRAM_CLOCK_TO_OUT_REGISTERED, BRAM_PERIOD = 2460, 890, 2576
 BRAM_SETUP = {"ADDR": 570, "DI": 740, "WE": 540, "EN": 450, "REGCE": 360, "RSTREG": 350, "RSTRAM": 450}
 BRAM_PORTS = {"DOADO": "DOA_REG", "DOPADOP": "DOA_REG", "DOBDO": "DOB_REG", "DOPBDOP": "DOB_REG"}
 BLOCK_RAMS = ("RAMB18E1", "RAMB36E1")
-CLOCKS = {"C", "CLK", "WCLK", "CLKARDCLK", "CLKBWRCLK"}
+# PS7, from its SDF: the slowest AXI output after its clock, the longest set-up of an AXI input
+PS7_CLOCK_TO_OUT, PS7_SETUP, PS7_BUSES = 1530, 1090, ("MAXIGP", "SAXIGP", "SAXIHP", "SAXIACP")
+CLOCKS = {"C", "CLK", "WCLK", "CLKARDCLK", "CLKBWRCLK", "FCLKCLK", "SAXIACPACLK"}
+CLOCKS |= {f"{bus}{k}ACLK" for bus in PS7_BUSES[:3] for k in range(4)}
 CLOCK_BUFFERS = {"BUFG"}
 CONSTANTS = {"VCC", "GND"}
 
@@ -141,7 +144,7 @@ def delays(cell: Cell, figures: Slice, after_carry: frozenset[str] = frozenset()
         return _block_ram(cell)
     if kind == DSP:
         return _dsp(cell)
-    return None
+    return _ps7(cell) if kind == "PS7" else None
 
 
 def _lut(cell: Cell, figures: Slice, after_carry: frozenset[str]) -> Delays:
@@ -220,6 +223,16 @@ def _ram_bit(cell: Cell, figures: Slice) -> Delays:
     setups = {"WADR": RAM_ADDRESS_SETUP, "WE": RAM_WRITE_SETUP, "I": RAM_DATA_SETUP}
     for start, ps in setups.items():
         found.capture |= {(port, 0): ps for port in cell.pins if port.rstrip("0123456789") == start}
+    return found
+
+
+def _ps7(cell: Cell) -> Delays:
+    """The AXI ports alone: the others are asynchronous, or not used."""
+    found = Delays()
+    for port in cell.pins.keys() - CLOCKS:
+        if port.startswith(PS7_BUSES):
+            bits, ps = (found.launch, PS7_CLOCK_TO_OUT) if port in cell.outputs else (found.capture, PS7_SETUP)
+            bits |= {(port, k): ps for k, _ in cell.bits(port)}
     return found
 
 

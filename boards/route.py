@@ -16,6 +16,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -278,6 +279,24 @@ def evaluate(routed: Placed) -> Run:
     )
 
 
+def read_run(netlist: Path, sdf: Path) -> Run:
+    """The clock and the longest paths of the two files that nextpnr writes with `--write` and `--sdf`."""
+    return evaluate(placed(json.loads(netlist.read_text()), sdf.read_text()))
+
+
+def check_clock(netlist: Path, sdf: Path, mhz: float) -> None:
+    """Raise `ExecutionError` where the routed design of `read_run` misses its clock, or has nets without a way."""
+    run = read_run(netlist, sdf)
+    if run.unrouted:
+        raise ExecutionError(f"{run.unrouted} nets of {netlist} have no way; no bitstream is made")
+    if run.fmax_mhz < mhz:
+        path = run.paths[0]
+        raise ExecutionError(
+            f"the design reaches {run.fmax_mhz:.1f} MHz after routing, not {mhz:g} MHz, from {path.start} to "
+            f"{path.end}; no bitstream is made: use a clock of at most {int(run.fmax_mhz)} MHz"
+        )
+
+
 @dataclass
 class RoutedCore:
     """The clock of each seed; `median` is the run whose clock is the median (the lower one of two)."""
@@ -307,8 +326,7 @@ def route_core(
             report(f"placing and routing with seed {seed}")
             _nextpnr(tool, chip, folder, seed)
             report("analysing paths")
-            routed = json.loads((folder / "routed.json").read_text())
-            runs[seed] = evaluate(placed(routed, (folder / "routed.sdf").read_text()))
+            runs[seed] = read_run(folder / "routed.json", folder / "routed.sdf")
     median = statistics.median_low(run.fmax_mhz for run in runs.values())
     middle = next(run for run in runs.values() if run.fmax_mhz == median)
     return RoutedCore(cfg.name, tool, {seed: run.fmax_mhz for seed, run in runs.items()}, middle)
@@ -327,3 +345,10 @@ def _nextpnr(tool: str, chip: Path, folder: Path, seed: int) -> None:
         said = (done.stdout + done.stderr).splitlines()
         error = next((line for line in said if "ERROR" in line), said[-1] if said else "no message")
         raise ExecutionError(f"{tool} failed with status {done.returncode}: {error.strip()}")
+
+
+if __name__ == "__main__":  # of the script of the open tools: FILE.json FILE.sdf MHZ
+    try:
+        check_clock(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))
+    except ExecutionError as exc:
+        sys.exit(f"ERROR: {exc}")

@@ -59,7 +59,7 @@ BUDGET = {
     "runtime": 12_270,
     "compiler": 31_270,
     "sim": 8_700,
-    "boards": 4_180,
+    "boards": 4_230,
     "cli": 9_290,
     "apps": 7_480,
     "tools": 3_670,

@@ -13,6 +13,7 @@ from tilewright.boards.netlist import Pin, read
 from tilewright.boards.route import (
     DATABASE,
     TOOLS,
+    check_clock,
     evaluate,
     find_database,
     find_router,
@@ -262,6 +263,37 @@ def test_a_missing_database_says_where_it_comes_from(install, monkeypatch, tmp_p
 
 def test_wires_of_a_routed_netlist_are_by_pin(routed):
     assert placed(*routed.files()).wires == {Pin("l", "I0"): 1000, Pin("$b[3]", "D"): 30, Pin("$b[3]", "R"): 700}
+
+
+def test_a_clock_that_is_missed_is_an_error(routed, tmp_path):
+    """The path takes 2.981 ns: 335.5 MHz."""
+    document, text = routed.files()
+    netlist, sdf = tmp_path / "r.json", tmp_path / "r.sdf"
+    netlist.write_text(json.dumps(document))
+    sdf.write_text(text)
+    check_clock(netlist, sdf, 335)
+    with pytest.raises(
+        ExecutionError, match="reaches 335.5 MHz after routing, not 336 MHz, from core.a to core.x.b.R; no"
+    ):
+        check_clock(netlist, sdf, 336)
+    routed.bit("m", routed=False)
+    netlist.write_text(json.dumps(routed.files()[0]))
+    with pytest.raises(ExecutionError, match="1 nets of .*r.json have no way; no bitstream is made"):
+        check_clock(netlist, sdf, 335)
+
+
+def test_the_ports_of_the_ps7_are_covered(routed):
+    """1530 from its clock, 1090 before it; the reset that it gives is asynchronous and has no delay."""
+    ports = {"MAXIGP0ARADDR0": "MAXIGP0ARADDR[0]", "SAXIHP0RREADY": "SAXIHP0RREADY"}
+    routed.add(
+        "ps", "PS7_PS7", "PS7", ["MAXIGP0ARADDR0", "FCLKRESETN0", "FCLKCLK0"],
+        ports=ports | {"FCLKRESETN0": "FCLKRESETN[0]", "FCLKCLK0": "FCLKCLK[0]"},
+        MAXIGP0ACLK="clk", MAXIGP0ARADDR0="v", SAXIHP0RREADY="v", FCLKRESETN0="m2", FCLKCLK0="clk",
+    )  # fmt: skip
+    routed.add("r", "SLICE_FFX", "FDRE", ["Q"], ports=FF, CK="clk", D="m2", Q="s")
+    found = routed.wire("ps/SAXIHP0RREADY", 900).run()
+    assert found.period_ns == pytest.approx((1530 + 900 + 1090 + 250) / 1000)
+    assert found.uncovered == {"PS7.FCLKRESETN": 1}
 
 
 @pytest.mark.slow
