@@ -72,8 +72,11 @@ BRAM_CLOCK_TO_OUT, BRAM_CLOCK_TO_OUT_REGISTERED, BRAM_PERIOD = 2460, 890, 2576
 BRAM_SETUP = {"ADDR": 570, "DI": 740, "WE": 540, "EN": 450, "REGCE": 360, "RSTREG": 350, "RSTRAM": 450}
 BRAM_PORTS = {"DOADO": "DOA_REG", "DOPADOP": "DOA_REG", "DOBDO": "DOB_REG", "DOPBDOP": "DOB_REG"}
 BLOCK_RAMS = ("RAMB18E1", "RAMB36E1")
-CLOCKS = {"C", "CLK", "WCLK", "CLKARDCLK", "CLKBWRCLK"}
-CLOCK_BUFFERS = {"BUFG"}
+# PS7, from its SDF: the slowest AXI output after its clock, the longest set-up of an AXI input
+PS7_CLOCK_TO_OUT, PS7_SETUP, PS7_BUSES = 1530, 1090, ("MAXIGP", "SAXIGP", "SAXIHP", "SAXIACP")
+CLOCKS = {"C", "CLK", "WCLK", "CLKARDCLK", "CLKBWRCLK", "FCLKCLK", "SAXIACPACLK"}
+CLOCKS |= {f"{bus}{k}ACLK" for bus in PS7_BUSES[:3] for k in range(4)}
+CLOCK_BUFFERS = {"BUFG", "BUFGCTRL"}
 CONSTANTS = {"VCC", "GND"}
 
 
@@ -135,11 +138,13 @@ def delays(cell: Cell, figures: Slice, after_carry: frozenset[str] = frozenset()
         return _shift(cell, figures)
     if kind in ("RAM32M", "RAM64M"):
         return _lut_ram(cell, figures)
+    if kind in ("RAMD64E", "RAMD32"):
+        return _ram_bit(cell, figures)
     if kind in BLOCK_RAMS:
         return _block_ram(cell)
     if kind == DSP:
         return _dsp(cell)
-    return None
+    return _ps7(cell) if kind == "PS7" else None
 
 
 def _lut(cell: Cell, figures: Slice, after_carry: frozenset[str]) -> Delays:
@@ -201,6 +206,33 @@ def _lut_ram(cell: Cell, figures: Slice) -> Delays:
         if not cell.bits("DO" + letter)
         for k, _ in cell.bits("ADDR" + letter)
     }
+    return found
+
+
+def _ram_bit(cell: Cell, figures: Slice) -> Delays:
+    """One LUT of a memory, with an address to read and one to write."""
+    found = Delays()
+    outputs = [("O", k) for k, _ in cell.bits("O")]
+    found.launch |= dict.fromkeys(outputs, figures.ram_clock_to_out)
+    for port in cell.pins:
+        if port.startswith("RADR"):
+            entry = port, 0
+            found.arcs |= {(entry, output): figures.lut[int(port[4:])] for output in outputs}
+            if not outputs:  # the LUT is there for its address
+                found.capture[entry] = 0
+    setups = {"WADR": RAM_ADDRESS_SETUP, "WE": RAM_WRITE_SETUP, "I": RAM_DATA_SETUP}
+    for start, ps in setups.items():
+        found.capture |= {(port, 0): ps for port in cell.pins if port.rstrip("0123456789") == start}
+    return found
+
+
+def _ps7(cell: Cell) -> Delays:
+    """The AXI ports alone: the others are asynchronous, or not used."""
+    found = Delays()
+    for port in cell.pins.keys() - CLOCKS:
+        if port.startswith(PS7_BUSES):
+            bits, ps = (found.launch, PS7_CLOCK_TO_OUT) if port in cell.outputs else (found.capture, PS7_SETUP)
+            bits |= {(port, k): ps for k, _ in cell.bits(port)}
     return found
 
 

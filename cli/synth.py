@@ -14,6 +14,7 @@ import click
 from ..boards import synthesis
 from ..boards import timing as analysis
 from ..boards.ecp5 import Clock
+from ..boards.route import RoutedCore
 from ..boards.synthesis import AVAILABLE, PART, Resources, Synthesis
 from ..boards.timing import GRADE, NOT_COUNTED, PLAIN_FACTOR, SKEW, Route, TimedCore, Timing
 from ..hw.config import Config, load_config
@@ -29,22 +30,46 @@ BAR = 40  # characters of a histogram's longest bar
 @click.command()
 @click.option("--timing", is_flag=True, help="Estimate the clock on the 7 series, and list the longest paths.")
 @click.option("--ecp5", is_flag=True, help="Place and route on an ECP5 instead, for a clock figure.")
+@click.option("--route", "routed", is_flag=True, help="Place and route on the 7 series with nextpnr, where installed.")
+@click.option("--chipdb", metavar="FILE", help="With --route: nextpnr's chip database. [the variable CHIPDB]")
+@click.option(
+    "--seed",
+    "seeds",
+    type=click.IntRange(1),
+    multiple=True,
+    help="With --route: a seed of nextpnr; may be given several times. [1, 2 and 3]",
+)
 @click.option("--liberty", metavar="FILE", help="Map to the standard cells of a Liberty file instead: area and delay.")
 @click.option("--all", "everything", is_flag=True, help="List the small blocks too; the cells of each path.")
 @config_option()
 @json_option
-def command(timing: bool, ecp5: bool, liberty: str | None, everything: bool, config: str, as_json: bool) -> None:
+def command(
+    timing: bool,
+    ecp5: bool,
+    routed: bool,
+    chipdb: str | None,
+    seeds: tuple[int, ...],
+    liberty: str | None,
+    everything: bool,
+    config: str,
+    as_json: bool,
+) -> None:
     """Synthesise the core with Yosys and count the resources of the PYNQ-Z1's xc7z020 that each block uses.
 
     The counts are before place-and-route. With --timing: static timing of the flattened core for speed grade -1,
     with a model of routing. With --ecp5: the clock that nextpnr reaches on a Lattice ECP5, to compare versions of
-    the core with each other; it does not predict the clock on the PYNQ-Z1. With both: one after the other.
-    With --liberty: area and longest path of an ASIC's logic, before placement; memories are listed apart.
+    the core with each other; it does not predict the clock on the PYNQ-Z1. With --route: the clock that nextpnr
+    reaches on the xc7z020, the median of several seeds. With several of them: one after the
+    other. With --liberty: area and longest path of an ASIC's logic, before placement; memories are listed apart.
     """
     cfg = load_config(config)
+    if not routed and (chipdb or seeds):
+        raise click.UsageError(
+            f"{'--chipdb' if chipdb else '--seed'} is for place-and-route on the 7 series: add --route"
+        )
     facts: dict = {"config": cfg.name}
     if liberty is not None:
-        if timing or ecp5:
+        if timing or ecp5 or routed:
             raise click.UsageError("--liberty is for the cells of a library, the other options for an FPGA: give one")
         facts |= _library(cfg, liberty, as_json)
         if as_json:
@@ -53,9 +78,11 @@ def command(timing: bool, ecp5: bool, liberty: str | None, everything: bool, con
     if timing:
         facts |= _timing(cfg, as_json, everything)
     if ecp5:
-        routed = _ecp5(cfg, as_json)
-        facts |= {"ecp5": routed} if timing else routed
-    if not (timing or ecp5):
+        stand_in = _ecp5(cfg, as_json)
+        facts |= {"ecp5": stand_in} if timing or routed else stand_in
+    if routed:
+        facts |= {"route": _route(cfg, as_json, everything, chipdb, seeds)}
+    if not (timing or ecp5 or routed):
         facts |= _resources(cfg, as_json, everything)
     if as_json:
         report.emit_json(facts)
@@ -157,6 +184,34 @@ def _library(cfg: Config, liberty: str, as_json: bool) -> dict:
             f"{found.delay_ns:.2f} ns without wires, {found.memory_bits:,} bits of memories, {seconds:.0f} s"
         )
     return {"liberty": asdict(found) | {"memory_bits": found.memory_bits}, "seconds": seconds}
+
+
+def _route(cfg: Config, as_json: bool, everything: bool, chipdb: str | None, seeds: tuple[int, ...]) -> dict:
+    from ..boards import route
+
+    found, seconds = _timed(lambda say: route.route_core(cfg, seeds or route.SEEDS, chipdb, report=say))
+    if not as_json:
+        _show_route(found, everything)
+        report.say(f"{cfg.name}, flattened, after routing with {found.tool}, in {seconds:.0f} s")
+    known = {"tool": found.tool, "device": route.DEVICE, "target_mhz": route.TARGET_MHZ, "speed_grade": GRADE}
+    run = asdict(found.median) | {"fmax_mhz": found.median.fmax_mhz}
+    return known | run | {"seeds": found.seeds, "seconds": seconds}
+
+
+def _show_route(found: RoutedCore, everything: bool) -> None:
+    run = found.median
+    report.say("longest paths after routing:")
+    _show_paths(run.paths, everything)
+    report.table(["cell", "used"], list(run.used.items()), ["slices", run.slices])
+    covered = "; ".join(f"{kind}: {how}" for kind, how in run.covered.items())
+    report.say(f"delays that nextpnr does not know: {covered or 'none'}")
+    uncovered = ", ".join(f"{n} {kind}" for kind, n in run.uncovered.items())
+    report.say(f"without a delay: {uncovered or 'nothing'}; nets without a way: {run.unrouted}")
+    seeds = ", ".join(f"{mhz:.1f} with seed {seed}" for seed, mhz in found.seeds.items())
+    report.say(
+        f"clock: {run.fmax_mhz:.1f} MHz after routing, speed grade {GRADE} ({run.period_ns:.2f} ns with {SKEW / 1000} "
+        f"ns of skew and jitter), the median of {seeds}"
+    )
 
 
 def _ecp5(cfg: Config, as_json: bool) -> dict:

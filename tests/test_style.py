@@ -59,11 +59,11 @@ BUDGET = {
     "runtime": 12_270,
     "compiler": 31_320,
     "sim": 8_970,
-    "boards": 4_550,
-    "cli": 9_310,
+    "boards": 4_950,
+    "cli": 9_370,
     "apps": 7_510,
     "tools": 3_720,
-    "tests": 65_860,
+    "tests": 66_270,
 }
 
 

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,18 +30,22 @@ _OPEN = """\
 #!/bin/sh
 # {name}: yosys, nextpnr for Xilinx's 7 series and prjxray make {name}.bit. Written by tilewright.
 #   PRJXRAY_DB   folder of the prjxray database, with zynq7 in it
+#   PYTHON       a Python with tilewright [python3]
 #   CHIPDB       nextpnr's chip database of {part}: the file
 set -e
 : "${{PRJXRAY_DB:?folder of the prjxray database}}" "${{CHIPDB:?chip database of {part} for nextpnr}}"
-# without ABC9, which fails on some modules; block RAMs and DSPs are kept
+# without ABC9, which fails on some modules; without shift registers in LUTs, which nextpnr packs wrongly
 yosys -q -l {name}_yosys.log -p "read_verilog {name}.v; rename -hide w:*; \\
-    synth_xilinx -flatten -arch xc7 -top {name}; write_json {name}.json"
+    synth_xilinx -flatten -nosrl -family xc7 -top {name}; write_json {name}.json"
 if command -v nextpnr-xilinx >/dev/null; then
-    nextpnr-xilinx --chipdb "$CHIPDB" --xdc {name}_open.xdc --json {name}.json --fasm {name}.fasm --freq {mhz:g}
+    nextpnr-xilinx --chipdb "$CHIPDB" --xdc {name}_open.xdc --json {name}.json --fasm {name}.fasm --freq {mhz:g} \\
+        --write {name}_routed.json --sdf {name}_routed.sdf
 else
     nextpnr-himbaechel --device {part} --chipdb "$CHIPDB" -o xdc={name}_open.xdc -o fasm={name}.fasm \\
-        --json {name}.json --freq {mhz:g}
+        --placer static --json {name}.json --freq {mhz:g} --write {name}_routed.json --sdf {name}_routed.sdf
 fi
+# nextpnr does not know the delays of block RAMs and DSPs; a bitstream that misses its clock is not made
+"${{PYTHON:-python3}}" -m tilewright.boards.route {name}_routed.json {name}_routed.sdf {mhz:g}
 fasm2frames --part {part} --db-root "$PRJXRAY_DB/zynq7" {name}.fasm {name}.frames
 xc7frames2bit --part_file "$PRJXRAY_DB/zynq7/{part}/part.yaml" --part_name {part} \\
     --frm_file {name}.frames --output_file {name}.bit
@@ -203,7 +208,12 @@ def run_build(build: Build, way: str) -> Path:
     log = build.folder / "build.log"
     with open(log, "w") as file:
         done = subprocess.run(
-            ["/bin/sh", build.scripts[way]], cwd=build.folder, stdout=file, stderr=subprocess.STDOUT, check=False
+            ["/bin/sh", build.scripts[way]],
+            cwd=build.folder,
+            env=os.environ | {"PYTHON": sys.executable},  # the interpreter that has tilewright
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            check=False,
         )
     lines = log.read_text(errors="replace").splitlines()
     if done.returncode or not build.bitstream.is_file():

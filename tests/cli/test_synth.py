@@ -6,9 +6,11 @@ import json
 import pytest
 
 from tilewright.boards import ecp5, library, synthesis
+from tilewright.boards import route as boards_route
 from tilewright.boards import timing as boards_timing
 from tilewright.boards.ecp5 import Clock, RoutedPath
 from tilewright.boards.library import Library
+from tilewright.boards.route import RoutedCore, Run
 from tilewright.boards.synthesis import AVAILABLE, Resources, count
 from tilewright.boards.timing import Route, TimedCore, Timing
 from tilewright.hw.errors import UnsupportedError
@@ -38,7 +40,7 @@ def test_the_table_ends_with_the_share_of_the_part(tilewright, monkeypatch):
     assert "xc7z020" in lines[-1]
 
 
-def route(cfg, report):
+def on_ecp5(cfg, report):
     path = RoutedPath("clk", "clk", 16.25, 4.5, 11.75, 9, "core.a", "hw/rtl/fifo.py:3", "core.b", "hw/rtl/control.py:4")
     return Clock(cfg.name, 61.25, {"TRELLIS_FF": 9}, [path])
 
@@ -56,7 +58,7 @@ def analyse(cfg, report):
 
 
 def test_the_clock_of_another_family_is_called_a_stand_in(tilewright, monkeypatch):
-    monkeypatch.setattr(ecp5, "place_and_route", route)
+    monkeypatch.setattr(ecp5, "place_and_route", on_ecp5)
     shown = tilewright("synth", "--config", "tiny", "--ecp5").out
     assert "does not predict" in shown and "core.a (hw/rtl/fifo.py:3) -> core.b (hw/rtl/control.py:4)" in shown
     found = json.loads(tilewright("synth", "--config", "tiny", "--ecp5", "--json").out)
@@ -87,9 +89,59 @@ def test_timing_as_text_says_what_it_rests_on(tilewright, monkeypatch):
 
 def test_timing_and_ecp5_stand_side_by_side(tilewright, monkeypatch):
     monkeypatch.setattr(boards_timing, "time_core", analyse)
-    monkeypatch.setattr(ecp5, "place_and_route", route)
+    monkeypatch.setattr(ecp5, "place_and_route", on_ecp5)
     found = json.loads(tilewright("synth", "--config", "tiny", "--timing", "--ecp5", "--json").out)
     assert found["timing"]["levels"] == 12 and found["ecp5"]["clock_mhz"] == 61.25
+
+
+@pytest.fixture
+def on_xc7z020(monkeypatch):
+    """Place-and-route's place taken; what it was asked for."""
+    asked = []
+
+    def route(cfg, seeds, database, report):
+        asked.append((seeds, database))
+        ends = "core.a", "hw/rtl/fifo.py:3", "core.b.D", "hw/rtl/control.py:4"
+        path = Route(9.75, 1.5, 8.25, 1, {"LUT6": 1}, *ends, [("core.a", "FDRE", 7, 0.48)])
+        run = Run(10.0, [path], {"PS7": 1}, {"CARRY4": "3 by SDF"}, {"LUT6": 5, "FDRE": 2}, slices=3, unrouted=4)
+        return RoutedCore(cfg.name, "nextpnr-xilinx", {seed: 100.0 + seed for seed in seeds}, run)
+
+    monkeypatch.setattr(boards_route, "route_core", route)
+    return asked
+
+
+def test_a_routed_clock_as_json(printed, on_xc7z020):
+    route = printed("synth --config tiny --route --seed 4 --seed 7 --chipdb c.bin")["route"]
+    assert on_xc7z020 == [((4, 7), "c.bin")]
+    assert (route["fmax_mhz"], route["seeds"], route["unrouted"]) == (100.0, {"4": 104.0, "7": 107.0}, 4)
+    assert route["paths"][0]["route_ns"] == 8.25 and route["paths"][0]["start_source"] == "hw/rtl/fifo.py:3"
+    assert (route["uncovered"], route["covered"]) == ({"PS7": 1}, {"CARRY4": "3 by SDF"})
+    assert (route["used"], route["slices"], route["tool"]) == ({"LUT6": 5, "FDRE": 2}, 3, "nextpnr-xilinx")
+
+
+def test_a_routed_clock_as_text(tilewright, on_xc7z020):
+    shown = tilewright("synth", "--config", "tiny", "--route", "--all").out
+    assert on_xc7z020 == [((1, 2, 3), None)]
+    assert "100.0 MHz after routing, speed grade -1 (10.00 ns" in shown
+    assert "the median of 101.0 with seed 1, 102.0 with seed 2, 103.0 with seed 3" in shown
+    assert "core.a (hw/rtl/fifo.py:3) -> core.b.D (hw/rtl/control.py:4)" in shown and "core.a, fan-out 7" in shown
+    assert "delays that nextpnr does not know: CARRY4: 3 by SDF" in shown
+    assert "without a delay: 1 PS7; nets without a way: 4" in shown
+
+
+def test_timing_and_route_stand_side_by_side(printed, on_xc7z020, monkeypatch):
+    monkeypatch.setattr(boards_timing, "time_core", analyse)
+    monkeypatch.setattr(ecp5, "place_and_route", on_ecp5)
+    found = printed("synth --config tiny --timing --ecp5 --route")
+    assert (
+        found["route"]["fmax_mhz"] == 100.0 and found["ecp5"]["clock_mhz"] == 61.25 and found["timing"]["levels"] == 12
+    )
+
+
+@pytest.mark.parametrize("option, value", [("--seed", "1"), ("--chipdb", "c.bin")])
+def test_options_of_routing_alone_are_refused(tilewright, option, value):
+    done = tilewright("synth", option, value)
+    assert done.status == 2 and f"{option} is for place-and-route on the 7 series: add --route" in done.err
 
 
 def test_missing_tools_are_one_line(tilewright, monkeypatch):

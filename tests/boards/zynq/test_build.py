@@ -1,5 +1,6 @@
 """boards/zynq/build.py: the build directory, its scripts, and the tools that are run or missing."""
 
+import json
 import os
 import re
 import shutil
@@ -123,23 +124,65 @@ def test_a_script_that_does_not(tmp_path, script, text):
         run_build(made(tmp_path, script), "vivado")
 
 
-def test_the_open_script_calls_its_tools_in_order(written, path, tmp_path, monkeypatch):
-    """With stand-ins for the tools, which say what they were called with; xc7frames2bit writes the bitstream."""
-    path("yosys", "nextpnr-himbaechel", "fasm2frames", script='#!/bin/sh\necho "$(/usr/bin/basename $0) $*"\n')
+def register(data, out):
+    """A flip-flop as nextpnr writes it."""
+    return {
+        "type": "SLICE_FFX",
+        "parameters": {},
+        "attributes": {"X_ORIG_TYPE": "FDRE"},
+        "port_directions": {"D": "input", "Q": "output"},
+        "connections": {"D": [data], "Q": [out]},
+    }
+
+
+@pytest.fixture
+def open_tools(written, path, tmp_path, monkeypatch):
+    """Stand-ins for the open tools, which say what they were called with.
+
+    nextpnr's has routed two registers in a ring with a wire of a given delay, xc7frames2bit's writes the bitstream.
+    """
+    path("yosys", "fasm2frames", script='#!/bin/sh\necho "$(/usr/bin/basename $0) $*"\n')
     path("xc7frames2bit", script=f'#!/bin/sh\necho "xc7frames2bit $*"\n: > {written.name}.bit\n')
+    copies = "; ".join(f"cp {tmp_path / 'routed'}.{end} {written.name}_routed.{end}" for end in ("json", "sdf"))
+    path("nextpnr-himbaechel", script=f'#!/bin/sh\necho "nextpnr-himbaechel $*"; {copies}\n')
+    nets = {name: {"hide_name": 0, "bits": [k], "attributes": {"ROUTING": "w"}} for k, name in enumerate("ab")}
+    module = {"cells": {"x": register(0, 1), "y": register(1, 0)}, "ports": {}, "netnames": nets}
+    (tmp_path / "routed.json").write_text(json.dumps({"modules": {"top": module}}))
     monkeypatch.setenv("PRJXRAY_DB", "/db")
     monkeypatch.setenv("CHIPDB", "/chip.bin")
     monkeypatch.setattr(build.shutil, "which", lambda name: None)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert run_build(written, "open").is_file()
+
+    def run(ps):
+        wires = [f"(INTERCONNECT {a}/Q {b}/D (1:1:{ps}) (1:1:{ps}))\n" for a, b in ("xy", "yx")]
+        (tmp_path / "routed.sdf").write_text("".join(wires))
+        try:
+            return run_build(written, "open")
+        finally:
+            written.bitstream.unlink(missing_ok=True)
+            for end in ("json", "sdf"):
+                (written.folder / f"{written.name}_routed.{end}").unlink()
+
+    return run
+
+
+def test_the_open_script_calls_its_tools_in_order(written, open_tools):
+    """With a wire of 19 ns the clock of 50 MHz is met: 19.222 and 0.478, 0.05 and 0.25 ns of cells and skew are 20."""
+    assert open_tools(19_222) == written.bitstream
     said = (written.folder / "build.log").read_text()
-    order = [
-        line.split()[0] for line in said.splitlines() if line.split()[0] in ("yosys", "fasm2frames") or "xc7f" in line
-    ]
-    assert order == ["yosys", "fasm2frames", "xc7frames2bit"]
+    tools = ("yosys", "nextpnr-himbaechel", "fasm2frames", "xc7frames2bit")
+    assert [line.split()[0] for line in said.splitlines() if line.startswith(tools)] == list(tools)
     assert "--device xc7z020clg400-1 --chipdb /chip.bin" in said and "--freq 50" in said
     assert "--db-root /db/zynq7" in said and f"--output_file {written.name}.bit" in said
-    written.bitstream.unlink()
+    (written.folder / "build.log").unlink()
+
+
+def test_a_design_that_misses_its_clock_gets_no_bitstream(written, open_tools):
+    with pytest.raises(
+        ExecutionError, match="reaches 49.9 MHz after routing, not 50 MHz, from . to [xy].D; no bitstream"
+    ):
+        open_tools(19_252)
+    assert "fasm2frames" not in (written.folder / "build.log").read_text()
     (written.folder / "build.log").unlink()
 
 
