@@ -11,6 +11,8 @@ from onnx import TensorProto, helper
 from ..core import Node
 from .nodes import BILINEAR, Chain, Rewrite, Term
 
+_TIE = 1e-6  # so near half way between two pixels onnxruntime takes the one that its mode prefers
+
 
 def _global_pool(reduction: str) -> Rewrite:
     return lambda c, x: x.node(reduction, axes=range(2, len(x.shape)))
@@ -101,9 +103,9 @@ def _places(size: int, out: int, factor: np.float32, mode: str) -> np.ndarray:
 
 def _nearest(places: np.ndarray, size: int, mode: str) -> np.ndarray:
     """The indices of the elements that are nearest to `places`."""
-    exact = places.astype(np.float64)
-    rounded = {"floor": np.floor(exact), "ceil": np.ceil(exact), "round_prefer_ceil": np.floor(exact + 0.5)}
-    return np.clip(rounded.get(mode, np.ceil(exact - 0.5)), 0, size - 1).astype(np.int64)
+    exact, half = places.astype(np.float64), 0.5 + _TIE
+    rounded = {"floor": np.floor(exact), "ceil": np.ceil(exact), "round_prefer_ceil": np.floor(exact + half)}
+    return np.clip(rounded.get(mode, np.ceil(exact - half)), 0, size - 1).astype(np.int64)
 
 
 def _taps(place: np.ndarray, size: int) -> list[np.ndarray]:

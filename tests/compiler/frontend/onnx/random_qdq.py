@@ -400,7 +400,7 @@ def layer_norm(m, x):
 
 def dense(kind):
     def make(m, x):
-        v = m.values[x]
+        source, v = x, m.values[x]
         if kind == "Gemm" and v.ndim != 2:
             x = m.node("Flatten", x)
             inner = int(np.prod(v.shape[1:]))
@@ -410,7 +410,6 @@ def dense(kind):
         turned = kind == "Gemm" and m.rng.random() < 0.7
         w = m.rng.normal(0, 1 / np.sqrt(inner), (out, inner) if turned else (inner, out))
         weight, scale = m.weight(w, 0 if turned else 1)
-        source = next(t for t in (x, m.nodes[m.start].input[0]) if t in m.grids)
         if kind == "Gemm":
             bias = [m.bias(out, source, scale)] if m.rng.random() < 0.7 else []
             return activated(m, m.node("Gemm", x, weight, *bias, transB=int(turned)))

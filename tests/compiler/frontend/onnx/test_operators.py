@@ -222,6 +222,9 @@ MOVES = {
     "Reshape": moved("Reshape", ints(0, -1, 2)),
     "Resize twice": moved("Resize", None, floats([1, 1, 2, 2])),
     "Resize to a size": moved("Resize", None, None, ints(2, 3, 9, 4), nearest_mode="ceil"),
+    "Resize beside a tie": lambda m, x: moved("Resize", None, None, ints(1, 1, 8, 21))(
+        m, m.node("Reshape", x, m.const(ints(1, 1, 8, 18)))
+    ),
     "Slice": moved("Slice", ints(3, 0), ints(-9, 4), ints(2, 3), ints(-2, 3)),
     "Split": lambda m, x: m.nodes_of("Split", [x, m.const(ints(1, 2))], ["a", "b"], "split", axis=1)[1],
     "SpaceToDepth": moved("SpaceToDepth", blocksize=2),
