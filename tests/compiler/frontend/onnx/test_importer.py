@@ -61,10 +61,11 @@ def test_matmul_with_bias_per_tensor_weights_and_int8_ends(m, onnxruntime_output
     graph = import_onnx(path)
     (op,) = graph.ops
     assert isinstance(op, QDense) and op.name == "product" and op.weight.shape == (5, 6)
-    assert np.array_equal(op.bias, np.rint(m.constants[bias] / (np.float64(np.float32(0.1)) * weight_scale)))
+    assert np.array_equal(op.bias, np.rint(m.constants[bias] / (np.float64(np.float32(0.1)) * weight_scale) * 256))
+    assert op.shift == 8 and op.weight_scale == pytest.approx(weight_scale / 256, rel=1e-7)
     x = {"x": m.rng.integers(-128, 128, (1, 6)).astype(np.int8)}
     ((name, expected),) = onnxruntime_outputs(path, x).items()
-    assert np.abs(reference.run(graph, x)[0][name].astype(int) - expected).max() <= 1
+    assert np.array_equal(reference.run(graph, x)[0][name], expected)
 
 
 def test_a_name_for_two_tensors_and_two_names_for_one(m, onnxruntime_outputs):
