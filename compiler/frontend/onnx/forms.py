@@ -75,8 +75,9 @@ class Result:
 class Quantiser(Floats):
     """A reading that computes values as int8 tensors: by the first form that applies, else from float32."""
 
-    def __init__(self, reader: Reader, outputs: Sequence[str]):
+    def __init__(self, reader: Reader, outputs: Sequence[str], fine_biases: bool):
         super().__init__(reader, outputs)
+        self.fine_biases = fine_biases  # whether biases that are no whole numbers of units are added in finer ones
         self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
         self.integer_means: dict[str, bool] = {}  # pools of another format that divide integers; whether ties go up
         self.quantised: dict[tuple[int, float, int], tuple[Value, g.Tensor]] = {}  # by id, scale and zero point
@@ -255,7 +256,7 @@ def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     weight_scale = scaled_weights[1] * alpha * scaled[0]
     plain = factor.ndim == 0 and factor == 1 and not offset.any() and (alpha, beta) == (1.0, 1.0)
     exact = _exact_bias(rest, x.tensor.scale, scaled_weights[1]) if plain else None
-    layer = _layer(scaled_weights[0], weight_scale, real, exact, x.tensor, result)
+    layer = _layer(imp, scaled_weights[0], weight_scale, real, exact, x.tensor, result)
     return None if layer is None else (_dense if dense else _conv)(imp, node, x.tensor, layer, result)
 
 
@@ -286,8 +287,9 @@ def _ungrouped(node: Node, weight: np.ndarray, scale: np.ndarray, groups: int) -
 
 
 def _layer(
-    weight: np.ndarray, scale: np.ndarray, real: np.ndarray, exact: np.ndarray | None, x: g.Tensor, result: Result
-) -> _Layer | None:
+    imp: Quantiser, weight: np.ndarray, scale: np.ndarray, real: np.ndarray, exact: np.ndarray | None, x: g.Tensor,
+    result: Result,
+) -> _Layer | None:  # fmt: skip
     """The layer of weights (O, ...) and real biases (O,), or their `exact` integers, on `x`; None beyond int32.
 
     Scales become positive. Where a bias is no whole number of units, sums are shifted as far as int32 has room, so that
@@ -295,12 +297,13 @@ def _layer(
     0 if its result does not depend on the input.
     """
     column = (-1,) + (1,) * (weight.ndim - 1)
-    weight, y = weight * np.where(scale < 0, -1, 1).reshape(column), result.y
+    sign, y = np.where(scale < 0, -1, 1), result.y
+    weight, exact = weight * sign.reshape(column), None if exact is None else exact * sign
     scale = np.abs(scale).astype(np.float32).astype(np.float64)
     low, high = ranges.sums(weight, np.zeros(len(weight), np.int64), x.ends)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         shift, units = 0, np.where((real == 0) | (scale == 0), 0, real / (x.scale * scale))
-        if exact is None and (np.abs(units - np.rint(units)) > _UNEVEN).any():
+        if exact is None and imp.fine_biases and (np.abs(units - np.rint(units)) > _UNEVEN).any():
             room = np.log2(_INT32.max / (np.maximum(-low, high) + np.abs(units) + 1)).min()
             shift = int(np.clip(room, 0, _MOST_SHIFT))
             scale, low, high = scale / (1 << shift), low << shift, high << shift
@@ -382,7 +385,7 @@ def scaled_channels(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | N
     if vectors[0] is None or vectors[1] is None:
         return None
     node, (n, c, *size) = value.node, core.shape
-    layer = _layer(np.full((c, 1, 1, 1), _UNIT), vectors[0] / _UNIT, vectors[1], None, core.tensor, result)
+    layer = _layer(imp, np.full((c, 1, 1, 1), _UNIT), vectors[0] / _UNIT, vectors[1], None, core.tensor, result)
     if layer is None:
         return None
     shape = core.shape if len(core.shape) == 4 else (n, c, 1, math.prod(size))
@@ -405,7 +408,7 @@ def _operand(imp: Quantiser, node: Node, value: Value | None) -> g.Tensor | None
         return view.tensor
     if not isinstance(value, Weights) or value.scale.size > 1 or value.zero.size > 1:
         return None
-    if value.integers.dtype not in (np.int8, np.uint8) or not value.scale.all():
+    if value.integers.dtype not in (np.int8, np.uint8) or value.scale <= 0:
         return None
     moved = 128 if value.integers.dtype == np.uint8 else 0
     like = g.Tensor("", (1,), "int8", float(value.scale[0]), int(value.zero[0]) - moved)

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.compiler.frontend.onnx.random_qdq import KINDS, OPSETS, random_network, session
+from tests.compiler.frontend.onnx.random_qdq import KINDS, OPSETS, random_network, session, statically_quantised
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
 from tilewright.compiler.network import compile_graph
@@ -74,6 +74,57 @@ def test_many_networks_equal_onnxruntime(tmp_path):
     total, apart = survey(tmp_path, range(1000, 1600))
     assert total > 580 and len(apart) <= 0.02 * total
     assert np.median([share for share, _ in apart.values()] or [0]) < MOST
+
+
+STATIC = (  # the kinds that onnxruntime's quantiser quantises
+    *(
+        "conv",
+        "grouped",
+        "depthwise",
+        "transposed",
+        "gemm",
+        "matmul",
+        "add",
+        "mul",
+        "concat",
+        "relu",
+        "clip",
+        "sigmoid",
+    ),
+    *("leaky", "reshape", "transpose", "pad", "nearest", "slice", "split", "softmax", "hard swish", "max pool"),
+    *("average pool", "global pool", "depth to space"),
+)
+
+
+def survey_static(folder, seeds):
+    """Compare what onnxruntime's quantiser makes of a float network per seed; the seeds of those that differ."""
+    total, apart = 0, {}
+    for seed in seeds:
+        if (made := statically_quantised(folder, seed, STATIC)) is None:
+            continue
+        m, path, facts = made
+        graph, theirs, differ = import_onnx(path), session(onnx.load(path)), []
+        for inputs in feeds(m, seed, 2):
+            mine, _ = reference.run(graph, inputs)
+            for output, expected in zip(theirs.get_outputs(), map(np.asarray, theirs.run(None, inputs))):
+                assert mine[output.name].shape == expected.shape
+                differ.append(np.abs(mine[output.name] - expected).reshape(-1) > 1e-5 * max(np.ptp(expected), 1e-2))
+        total += 1
+        if (share := float(np.concatenate(differ).mean())) > 0:
+            apart[seed] = share, facts["quant_format"].name
+    print(f"{total - len(apart)} of {total} networks are equal; share of values of others: {apart}")
+    return total, apart
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_onnxruntime_quantises_is_equal(tmp_path, seed):
+    assert survey_static(tmp_path, [seed]) == (1, {})
+
+
+@pytest.mark.slow
+def test_much_of_what_onnxruntime_quantises_is_equal(tmp_path):
+    total, apart = survey_static(tmp_path, range(100, 300))
+    assert total > 190 and len(apart) <= 0.05 * total
 
 
 def check_device(folder, seed):
