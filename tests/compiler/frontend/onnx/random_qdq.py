@@ -518,7 +518,8 @@ class RandomFloat(RandomQdq):
         return self.quantised(name, self.fed[name])
 
     def quantised(self, x, real, grid=None):
-        self.values[x], self.grids[x] = real, (np.float32(1), 0, np.int8)
+        self.values[x] = real
+        self.grids[x] = 1.0, 0, np.int8
         return x
 
     def weight(self, real, axis):
