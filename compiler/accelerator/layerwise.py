@@ -19,6 +19,7 @@ from ...runtime.executable import HostStep, LaunchStep
 from .. import cost
 from .. import graph as g
 from ..api import build
+from ..kernels.recording import stages
 from ..limits import activations_refused
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
@@ -106,7 +107,8 @@ def _append(steps: Steps, op: g.Divisible) -> None:
     images = len(op.x.shape) == 4
     ready, pack = (conv2d_of, layout.pack_weights) if images else (dense_of, layout.pack_dense_weights)
     options = {"pad_value": fill} if images else {}
-    scheduled = scheduled_by(steps.tiles, ready, cfg, shape, epilogue=[("add", "b")], planes=True, **options)
+    epilogue = [*stages(op)[:-1], ("add", "b")]
+    scheduled = scheduled_by(steps.tiles, ready, cfg, shape, epilogue=epilogue, planes=True, **options)
     program = build(scheduled, cfg, name=op.name)
     buffers = program.buffers
     blocks = {"batch": cfg.batch, "block": cfg.block_in}

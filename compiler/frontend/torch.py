@@ -58,7 +58,8 @@ def import_torch(program: Any, name: str = "program") -> g.Graph:
     if isinstance(program, (str, Path, Source)):
         source = as_source(program)
         path, program = source.path, read_program(source)
-    return import_onnx(Source(path, as_onnx(program, str(path)).SerializeToString()))
+    source = Source(path, as_onnx(program, str(path)).SerializeToString())
+    return import_onnx(source, fine_biases=False)  # as XNNPACK's kernels: finer ones take the accelerator time
 
 
 def read_program(source: Source) -> Any:

@@ -424,11 +424,15 @@ class Cast(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Gather(Operator):
-    """The elements of the first input at the positions in the second, integers, along `axis`."""
+    """The elements of the first input at the positions in the second, integers, along `axis`.
 
-    host = (Kernel("gather", "axis"),)
+    With `from_end` negative positions count from the end.
+    """
+
+    host = (Kernel("gather", "axis from_end?"),)
 
     axis: int
+    from_end: bool = False
 
     @property
     def symbol(self) -> tuple[Tensor, int] | None:

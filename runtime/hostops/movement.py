@@ -97,15 +97,19 @@ def lanes(x: AnyArray, *, block: int, shape: Ints) -> AnyArray:
     return image[:, :channels]
 
 
-def _inside(index: AnyArray, size: int) -> AnyArray:
-    if index.size and (index.min() < 0 or index.max() >= size):
+def _inside(index: AnyArray, size: int, least: int = 0) -> AnyArray:
+    if index.size and (index.min() < least or index.max() >= size):
         raise InputError(f"index {int(index.min())}..{int(index.max())} is outside a dimension of {size}")
     return index
 
 
-def gather(x: AnyArray, indices: AnyArray, *, axis: int) -> AnyArray:
-    """The elements at `indices` along `axis`. Raises `InputError` for one that is not in the dimension."""
-    return np.take(x, _inside(indices, x.shape[axis]), axis)
+def gather(x: AnyArray, indices: AnyArray, *, axis: int, from_end: bool = False) -> AnyArray:
+    """The elements at `indices` along `axis`; with `from_end` negative ones count from the end.
+
+    Raises `InputError` for one that is not in the dimension.
+    """
+    size = x.shape[axis]
+    return np.take(x, _inside(indices, size, -size if from_end else 0), axis)
 
 
 def gather_nd(x: AnyArray, indices: AnyArray) -> AnyArray:
@@ -445,13 +449,15 @@ def _gather_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) ->
     axis: int = a["axis"]
     step = strides(x.shape, x.width)[axis]
     outer = math.prod(x.shape[:axis])
-    _pieces(w, x, where, output, (outer, step * x.shape[axis]), where.size, step, [x.shape[axis], step])
+    size = x.shape[axis]
+    least = -size if a.get("from_end") else 0
+    _pieces(w, x, where, output, (outer, step * size), where.size, step, [least, size, step])
 
 
 def _pieces(
     w: Writer, x: Value, where: Value, y: Value, outer: tuple[int, int], count: int, run: int, sizes: Ints
 ) -> None:
-    plan = w.array("gather", [len(sizes) // 2, *sizes])
+    plan = w.array("gather", [len(sizes) // 3, *sizes])
     w.call("tw_gather", x.pointer, where.pointer, type_of(where), y.pointer, *outer, count, run, plan, checked=True)
 
 
@@ -460,7 +466,7 @@ def _gather_nd_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs)
     x, where = inputs
     depth, steps = where.shape[-1], strides(x.shape, x.width)
     run = math.prod(x.shape[depth:]) * x.width
-    sizes = [v for pair in zip(x.shape[:depth], steps) for v in pair]
+    sizes = [v for pair in zip(x.shape[:depth], steps) for v in (0, *pair)]
     _pieces(w, x, where, output, (1, 0), math.prod(where.shape[:-1]), run, sizes)
 
 

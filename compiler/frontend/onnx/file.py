@@ -175,11 +175,11 @@ def _attribute(attribute: onnx.AttributeProto) -> Any:
     return decoded if isinstance(value, list) else decoded[0]
 
 
-def named_nodes(model: ModelProto) -> list[Node]:
-    """The model's nodes under unique names; nodes without a name are called by operator and position."""
+def named_nodes(graph: onnx.GraphProto) -> list[Node]:
+    """The graph's nodes under unique names; nodes without a name are called by operator and position."""
     nodes: list[Node] = []
     seen: set[str] = set()
-    for number, proto in enumerate(model.graph.node):
+    for number, proto in enumerate(graph.node):
         name = proto.name or f"{proto.op_type.lower()}_{number}"
         name = name if name not in seen else f"{name}_{number}"
         seen.add(name)

@@ -43,7 +43,7 @@ from .wide import WIDE
 REWRITES = with_bytes({**ARITHMETIC, **LAYOUTS, **RECURRENT, **QLINEAR})
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
 OPERATORS = frozenset(
-    (*FLOATS, *NAMES, *dynamic.NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size")
+    (*FLOATS, *NAMES, *dynamic.NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "If", "Shape", "Size")
 ) - {BILINEAR}
 _NUMBERS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
 _NUMBERS |= {
@@ -54,15 +54,16 @@ _NUMBERS |= {
 }
 
 
-def import_onnx(model: str | Path | Source) -> g.Graph:
+def import_onnx(model: str | Path | Source, *, fine_biases: bool = True) -> g.Graph:
     """Read an ONNX file; an open batch dimension becomes 1.
 
+    Biases in float32 are added in finer units than the products' sums, unless `fine_biases` is False.
     Raises `FileError` if the file is missing, damaged or inconsistent, `InputError` for given sizes with which it is
     inconsistent, `UnsupportedError` that lists every node that the compiler does not support.
     """
     source = as_source(model)
     proto = checked(source)
-    importer = DeeployImporter(proto, source.types) if in_dialect(proto, source.types) else Importer(proto)
+    importer = DeeployImporter(proto, source.types) if in_dialect(proto, source.types) else Importer(proto, fine_biases)
     try:
         graph = importer.graph(source.path.stem)
     except Inconsistent as exc:
@@ -80,8 +81,8 @@ def import_onnx(model: str | Path | Source) -> g.Graph:
 class Importer(Quantiser):
     """Walks the nodes of a model in order."""
 
-    def __init__(self, model: ModelProto):
-        super().__init__(Reader(model, REWRITES), [v.name for v in model.graph.output])
+    def __init__(self, model: ModelProto, fine_biases: bool = True):
+        super().__init__(Reader(model, REWRITES), [v.name for v in model.graph.output], fine_biases)
         self.model = model
         self.real: dict[str, Numbers] = {}  # outputs in float32 whose integers other nodes read
 
@@ -160,8 +161,11 @@ class Importer(Quantiser):
 
     def _values(self, node: Node, args: list[Value | None]) -> list[Value]:
         x = args[0] if args else None
+        unknown = "has inputs or attributes that are not supported" if node.op in REWRITES else "is not supported"
         if node.domain:
-            raise Problem(node, f"of domain {node.domain!r} is not supported")
+            raise Problem(node, unknown if node.op in REWRITES else f"of domain {node.domain!r} is not supported")
+        if node.op == "If":
+            raise Problem(node, "has a condition that depends on values, which is not supported")
         if node.op == "QuantizeLinear" and x is not None:
             return [self._quantize(node, x)]
         if node.op == "DequantizeLinear" and x is not None:
@@ -177,8 +181,7 @@ class Importer(Quantiser):
         if node.op in ALIASES and x is not None:
             return [x, *(Broken(()) for _ in node.outputs[1:])]
         if node.op not in FLOATS and node.op not in MOVES and node.op != "Concat":
-            known = "has inputs or attributes that are not supported"
-            raise Problem(node, known if node.op in REWRITES else "is not supported")
+            raise Problem(node, unknown)
         shapes = [self.shape(node, t) if t else () for t in node.outputs]
         if all(arg is None or isinstance(arg, (Fixed, Weights)) for arg in args):
             return self._evaluated(node, args)

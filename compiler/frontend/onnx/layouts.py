@@ -11,6 +11,8 @@ from onnx import TensorProto, helper
 from ..core import Node
 from .nodes import BILINEAR, Chain, Rewrite, Term
 
+_TIE = 1e-6  # so near half way between two pixels onnxruntime takes the one that its mode prefers
+
 
 def _global_pool(reduction: str) -> Rewrite:
     return lambda c, x: x.node(reduction, axes=range(2, len(x.shape)))
@@ -101,9 +103,9 @@ def _places(size: int, out: int, factor: np.float32, mode: str) -> np.ndarray:
 
 def _nearest(places: np.ndarray, size: int, mode: str) -> np.ndarray:
     """The indices of the elements that are nearest to `places`."""
-    exact = places.astype(np.float64)
-    rounded = {"floor": np.floor(exact), "ceil": np.ceil(exact), "round_prefer_ceil": np.floor(exact + 0.5)}
-    return np.clip(rounded.get(mode, np.ceil(exact - 0.5)), 0, size - 1).astype(np.int64)
+    exact, half = places.astype(np.float64), 0.5 + _TIE
+    rounded = {"floor": np.floor(exact), "ceil": np.ceil(exact), "round_prefer_ceil": np.floor(exact + half)}
+    return np.clip(rounded.get(mode, np.ceil(exact - half)), 0, size - 1).astype(np.int64)
 
 
 def _taps(place: np.ndarray, size: int) -> list[np.ndarray]:
@@ -134,6 +136,43 @@ def _average_pool(
     half, outer = len(pads) // 2, [0] * (len(x.shape) - len(pads) // 2)
     amounts = [*outer, *pads[:half], *outer, *pads[half:]]
     return x.node("Pad", np.array(amounts, np.int64)).node("AveragePool", **attrs)
+
+
+def _dilated_max_pool(
+    c: Chain, x: Term, *, kernel_shape: Sequence[int], dilations: Sequence[int] = (1,), strides: Sequence[int] = (),
+    pads: Sequence[int] = (), auto_pad: str = "NOTSET", ceil_mode: int = 0, storage_order: int = 0,
+) -> Term | None:  # fmt: skip
+    """A pool of windows that lie side by side, each with its elements; for those of the padding, its first one."""
+    count, size = len(kernel_shape), x.shape[2:]
+    if max(dilations) == 1 or auto_pad not in ("NOTSET", "VALID") or any(c.node.outputs[1:]):
+        return None
+    steps, around = strides or [1] * count, (auto_pad == "NOTSET" and pads) or [0] * 2 * count
+    for k, (n, kernel, dilation, step) in enumerate(zip(size, kernel_shape, dilations, steps)):
+        room = n + around[k] + around[k + count] - (kernel - 1) * dilation - 1
+        begins = np.arange(-(-room // step) + 1 if ceil_mode else room // step + 1) * step - around[k]
+        taps = begins[begins < n, None] + np.arange(kernel) * dilation
+        inside = (taps >= 0) & (taps < n)
+        if not inside.any(1).all():
+            return None
+        taps = np.where(inside, taps, np.take_along_axis(taps, inside.argmax(1)[:, None], 1))
+        x = x.take(taps.reshape(-1), k + 2)
+    return x.node("MaxPool", kernel_shape=list(kernel_shape), strides=list(kernel_shape))
+
+
+def _one_hot(c: Chain, x: Term, depth: Term, values: Term, *, axis: int = -1) -> Term | None:
+    """One value where a position along `axis` is that of the input, which may count from the end, another elsewhere."""
+    if depth.value is None or values.value is None or x.type not in (TensorProto.INT32, TensorProto.INT64):
+        return None
+    (count,), rank, kind = (
+        depth.value.reshape(-1).astype(int),
+        len(x.shape) + 1,
+        helper.tensor_dtype_to_np_dtype(x.type),
+    )
+    axis %= rank
+    places = np.arange(count, dtype=kind).reshape([count if k == axis else 1 for k in range(rank)])
+    x = x.reshape(*x.shape[:axis], 1, *x.shape[axis:])
+    there = c.add("Or", *(x.node("Equal", places - back) for back in (0, count)))
+    return there.node("Where", values.value[1:], values.value[:1])
 
 
 def _flat_positions(indices: np.ndarray, axis: int, shape: Sequence[int]) -> np.ndarray:
@@ -190,6 +229,8 @@ LAYOUTS: dict[str, Rewrite] = {
     "DepthToSpace": _depth_to_space,
     "GlobalAveragePool": _global_pool("ReduceMean"),
     "GlobalMaxPool": _global_pool("ReduceMax"),
+    "MaxPool": _dilated_max_pool,
+    "OneHot": _one_hot,
     "Resize": _resize,
     "SpaceToDepth": _space_to_depth,
     "GatherElements": _gather_elements,

@@ -85,8 +85,8 @@ def _bordered(
 
 
 def _max_pool(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
-    if index or max(node.attrs.get("dilations", [1])) > 1:
-        raise Problem(node, "has dilations or an index output, which are not supported")
+    if node.outputs[1:] or max(node.attrs.get("dilations", [1])) > 1:
+        raise Problem(node, "has positions that are read, or dilations with SAME padding or windows of it alone")
     shape = imp.shape(node, node.outputs[0])
     image = imp.image(node.name, x)
     kind = g.MaxPool if x.dtype == "int8" else g.FloatMaxPool

@@ -153,6 +153,10 @@ class Reader:
             return None
         return self.narrow.get(node.input(2)) or NARROW.get(node.attrs.get("output_dtype", 0))
 
+    def is_read(self, tensor: str) -> bool:
+        """True if an output of the file, or a node that is in no branch, is or reads the tensor."""
+        return tensor in self._uses
+
     def quantised_again(self, tensor: str) -> bool:
         """True if the only use of a tensor of the file, by way of tensors of one use each, is a QuantizeLinear."""
         while len(uses := self._uses.get(tensor, [])) == 1 and (node := uses[0]) is not None:
@@ -164,6 +168,8 @@ class Reader:
     def _read(self, node: Node) -> None:
         if self._fold(node):
             return
+        if node.op == "If" and (condition := self.value(node.inputs[0])) is not None:
+            return self.read(self._branch(node, node.attrs["then_branch" if condition.all() else "else_branch"]))
         found = self._rewritten(node)
         if found is not None:
             for part in found:
@@ -180,6 +186,13 @@ class Reader:
         self.readers.setdefault(node.input(0), []).append(node)
         for tensor in node.outputs:
             self.producers[tensor] = node
+
+    def _branch(self, node: Node, graph: onnx.GraphProto) -> list[Node]:
+        """The nodes of the branch that an If takes, and its results under their names outside of it."""
+        for tensor in graph.initializer:
+            self._hold(tensor.name, numpy_helper.to_array(tensor))
+        ends = (Node("Identity", f"{node.name}.{y}", [x.name], [y]) for x, y in zip(graph.output, node.outputs) if y)
+        return [*named_nodes(graph), *ends]
 
     def _rewritten(self, node: Node) -> list[Node] | None:
         """The nodes in place of one; None where it stays, as where the signature of its rewrite has not all of it."""
@@ -362,7 +375,12 @@ class Reading(Builder):
 
     def walk(self, model: ModelProto, on_input: Callable[[str], None], on_node: Callable[[Node], None]) -> None:
         """Read the nodes of `model`, and visit its inputs that are no constants, then its nodes in order."""
-        self.reader.read(named_nodes(model))
+        nodes = named_nodes(model.graph)
+        for node in nodes:  # without positions, means and deviations that nothing reads
+            if node.op == "MaxPool" or node.op.endswith("Normalization"):
+                node.outputs[1:] = [y if self.reader.is_read(y) else "" for y in node.outputs[1:]]
+                node.outputs = node.outputs[: max((k + 1 for k, y in enumerate(node.outputs) if y), default=1)]
+        self.reader.read(nodes)
         self.reader.drop_unread(self.outputs)
         for value in model.graph.input:
             if value.name not in self.reader.constants:
@@ -442,10 +460,10 @@ def _parts(imp: Reading, node: Node, weights: bool) -> tuple[np.ndarray, np.ndar
     scales = scale.astype(np.float32).reshape(-1)
     if not weights and scales.size > 1:
         raise Problem(node, "has one scale per channel; activations have one per tensor")
-    least = 0 if weights else np.finfo(np.float32).tiny
-    wrong = scales[~(np.isfinite(scales) & (scales >= least))]
+    least = np.finfo(np.float32).tiny  # of activations
+    wrong = scales[~(np.isfinite(scales) & (weights | (scales >= least)))]
     if wrong.size:
-        raise Problem(node, f"has scale {wrong[0]:g}; it must be finite and at least {least:g}")
+        raise Problem(node, f"has scale {wrong[0]:g}; it must be finite{'' if weights else f' and at least {least:g}'}")
     integers = node.outputs[0] if node.op == "QuantizeLinear" else node.inputs[0]
     kind = TensorProto.DataType.Name(imp.reader.types[integers]).lower()
     if kind not in (_CONSTANTS if weights else _ACTIVATIONS):

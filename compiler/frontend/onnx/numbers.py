@@ -154,18 +154,18 @@ def _gathered(imp: Floats, node: Node, args: list[Value | None]) -> list[Value]:
     if isinstance(x, Fixed) and x.array.dtype in (np.int8, np.uint8):  # which the next node dequantises
         reader = next(iter(imp.reader.readers.get(node.outputs[0], ())), None)
         x = parameters(imp, reader, x) if reader and reader.op == "DequantizeLinear" else x
-    if isinstance(x, Weights) and x.scale.size == 1 and x.integers.dtype in (np.int8, np.uint8):
+    if isinstance(x, Weights) and x.scale.size == 1 and x.scale > 0 and x.integers.dtype in (np.int8, np.uint8):
         moved_by = 128 if x.integers.dtype == np.uint8 else 0
         data = signed(x.integers)
         like = g.Tensor("", data.shape, "int8", float(x.scale[0]), int(x.zero.reshape(-1)[0]) - moved_by)
         x = View(x.shape, imp.constant(f"{node.name}.table", data, like), node.name)
     if isinstance(x, View) and not wanted:
         y = replace(x.tensor, name="", shape=shape or (1,), data=None)
-        t = imp.append(g.Gather(node.name, (x.tensor, where), y, axis % len(x.shape)))
+        t = imp.append(g.Gather(node.name, (x.tensor, where), y, axis % len(x.shape), True))
         return [View(shape, t, x.name)]
     t = _tensor(imp, node, x)
     y = g.Tensor("", shape or (1,), t.dtype)
-    t = imp.append(g.Gather(node.name, (t, where), y, axis % len(t.shape)), wanted)
+    t = imp.append(g.Gather(node.name, (t, where), y, axis % len(t.shape), True), wanted)
     return [Numbers(shape, t)]
 
 

@@ -137,12 +137,14 @@ def _recurrent(step: Step) -> Rewrite:
 def _quantised_lstm(
     c: Chain, x: Term, w: Term, r: Term, b: Term | None, lengths: Term | None, first_h: Term | None,
     first_c: Term | None, peepholes: Term | None, *parameters: Term, hidden_size: int = 0, direction: str = "forward",
+    activations: Sequence[str] = (), input_forget: int = 0,
 ) -> tuple[Term, ...] | None:  # fmt: skip
     arrays = [term.value for term in (w, *parameters[:2], r, *parameters[2:])]
     whole = lengths is None or (lengths.value is not None and (lengths.value == x.shape[0]).all())
     known = [array for array in arrays if array is not None]
     bias = np.zeros((w.shape[0], 2 * w.shape[2]), np.float32) if b is None else b.value
-    if len(known) < 6 or bias is None or not whole or x.shape[0] > MOST_STEPS or peepholes is not None:
+    plain = [*activations] in ([], _ACTIVATIONS["LSTM"] * w.shape[0]) and peepholes is None and not input_forget
+    if len(known) < 6 or bias is None or not whole or x.shape[0] > MOST_STEPS or not plain:
         return None
     ways = [QuantisedDirection(c, x, [np.asarray(array[k]) for array in known], bias[k]) for k in range(len(bias))]
     return _unrolled(c, x, ways, _lstm, [first_h, first_c], direction)

@@ -92,6 +92,32 @@ def _gemm(c: Chain, x: Term, y: Term, bias: Term | None = None, **attrs: float) 
     return None if len(x.shape) == 2 else product_and_sum(x, y, bias, **attrs)
 
 
+def _fused_product(
+    c: Chain, x: Term, y: Term, *, transBatchA: int = 0, transBatchB: int = 0, **attrs: float
+) -> Term | None:
+    """Onnxruntime's FusedMatMul."""
+    return None if transBatchA or transBatchB else product_and_sum(x, y, None, **attrs)
+
+
+def _fused(op: str) -> Rewrite:
+    """`op` and an activation, as onnxruntime's optimiser joins them; `activation_params` are those of a Conv's."""
+
+    def rewrite(
+        c: Chain, *inputs: Term | None, activation: str = "", activation_params: Sequence[float] = (), **attrs: object
+    ) -> Term | None:
+        own = {
+            key: attrs.pop(f"activation_{key}") for key in ("alpha", "beta", "gamma") if f"activation_{key}" in attrs
+        }
+        if own.pop("gamma", 0) or (activation == "Clip" and own) or (inputs[3:] and op == "Conv"):
+            return None
+        y = c.add(op, *inputs, **attrs)
+        if activation == "Clip":
+            return y.node(activation, *activation_params)
+        return y.node(activation, **(own | dict(zip(("alpha", "beta"), activation_params)))) if activation else y
+
+    return rewrite
+
+
 def _deeploy_root_mean_square(c: Chain, x: Term, scale: Term, *, eps: float = 1e-6) -> Term:
     return _unit_root_mean_square(x, x.axes_from(-1), eps) * scale
 
@@ -336,6 +362,9 @@ ARITHMETIC: dict[str, Rewrite] = {
     "LpNormalization": _unit_length,
     "LRN": _local_response,
     "MeanVarianceNormalization": _mean_variance,
+    "FusedConv": _fused("Conv"),
+    "FusedGemm": _fused("Gemm"),
+    "FusedMatMul": _fused_product,
     "Gemm": _gemm,
     "RMSNorm": _deeploy_root_mean_square,
     "RMSNormalization": _root_mean_square,

@@ -87,8 +87,8 @@ void tw_top_k(const void *x, int32_t type, void *y, int32_t rows, int32_t size, 
     }
 }
 
-/* For each of outer parts of x pieces at the positions where; the plan: their number of dimensions, then size and bytes
- * from one to the next of each; 0 for a position that is not in x */
+/* For each of outer parts of x pieces at the positions where; the plan: their number of dimensions, then of each the
+ * least position, 0 or minus the size, the size, and the bytes from one to the next; 0 for a position that is not in x */
 int tw_gather(const void *x, const void *where, int32_t type, void *y, int32_t outer, int32_t outer_bytes,
               int32_t count, int32_t bytes, const int32_t *plan) {
     char *to = y;
@@ -97,8 +97,9 @@ int tw_gather(const void *x, const void *where, int32_t type, void *y, int32_t o
             const char *from = (const char *)x + part * outer_bytes;
             for (int32_t k = 0; k < plan[0]; k++) {
                 int64_t index = tw_load(where, type, row * plan[0] + k);
-                if (index < 0 || index >= plan[1 + 2 * k]) return 0;
-                from += index * plan[2 + 2 * k];
+                const int32_t *axis = plan + 1 + 3 * k;
+                if (index < axis[0] || index >= axis[1]) return 0;
+                from += (index < 0 ? index + axis[1] : index) * axis[2];
             }
             memcpy(to, from, (size_t)bytes);
             to += bytes;

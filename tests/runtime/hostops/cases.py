@@ -803,7 +803,7 @@ MEANINGS = {
     "hybrid_conv2d": hybrid_convolved,
     "rfft": fourier,
     "cast": cast,
-    "gather": lambda x, where, axis: x[(slice(None),) * axis + (where,)],
+    "gather": lambda x, where, axis, from_end=False: x[(slice(None),) * axis + (where,)],
     "gather_nd": gathered,
     "batch_matmul": multiplied,
     "integer_matmul": lambda x, y: wrapped(x @ y),

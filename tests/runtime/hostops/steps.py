@@ -186,6 +186,7 @@ def of_rows():
         for k, n in enumerate(x.shape):
             yield "gather", [x, RNG.integers(0, n, (2, 3)).astype(where)], {"axis": k}
             yield "gather", [x, np.array(n - 1).astype(where)], {"axis": k}
+            yield "gather", [x, RNG.integers(-n, n, (2, 3)).astype(where)], {"axis": k, "from_end": True}
             places = np.stack([RNG.integers(0, size, (2, 2)) for size in x.shape[: k + 1]], -1)
             yield "gather_nd", [x, places.astype(where)], {}
     sizes = ((3, 10), 1), ((2, 5, 4), 1), ((6, 3), 0), ((1,), 0), ((1, 300), 1), ((9, 1), 1)
@@ -585,6 +586,7 @@ for place in (-1, 9):
 for place in (-1, 112):
     arrays = [CACHE, np.ones((1, 8, 4, 1), np.int8), at(place)]
     REFUSED += [("write_columns", arrays, {}, f"position {place} is not in the cache, which end at 111")]
+REFUSED += [("gather", [np.ones((4, 5), np.int8), np.array([-6])], {"axis": 1, "from_end": True}, WHERE)]
 for place in (-1, 5):
     REFUSED += [("gather", [np.ones((4, 5), np.int8), np.array([0, place])], {"axis": 1}, WHERE)]
     REFUSED += [("gather_nd", [np.ones((4, 5), np.int8), np.array([[0, 0], [0, place]])], {}, WHERE)]

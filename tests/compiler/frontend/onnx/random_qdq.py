@@ -1,4 +1,7 @@
-"""Random QDQ networks of ONNX: every result is quantised, with a scale that its values on a sample decide."""
+"""Random QDQ networks of ONNX: every result is quantised, with a scale that its values on a sample decide.
+
+Also float ones, which onnxruntime's quantiser makes int8 with random options.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 import onnxruntime as ort
+from onnxruntime import quantization
 
 from tests.compiler.conftest import QdqModel
 
@@ -400,7 +404,7 @@ def layer_norm(m, x):
 
 def dense(kind):
     def make(m, x):
-        v = m.values[x]
+        source, v = x, m.values[x]
         if kind == "Gemm" and v.ndim != 2:
             x = m.node("Flatten", x)
             inner = int(np.prod(v.shape[1:]))
@@ -410,7 +414,6 @@ def dense(kind):
         turned = kind == "Gemm" and m.rng.random() < 0.7
         w = m.rng.normal(0, 1 / np.sqrt(inner), (out, inner) if turned else (inner, out))
         weight, scale = m.weight(w, 0 if turned else 1)
-        source = next(t for t in (x, m.nodes[m.start].input[0]) if t in m.grids)
         if kind == "Gemm":
             bias = [m.bias(out, source, scale)] if m.rng.random() < 0.7 else []
             return activated(m, m.node("Gemm", x, weight, *bias, transB=int(turned)))
@@ -488,9 +491,9 @@ KINDS = {
 }
 
 
-def random_network(folder, seed, kinds=None, count=None):
+def random_network(folder, seed, kinds=None, count=None, made_by=RandomQdq):
     """A network of `count` operators out of `kinds`; the operators that it has, in order."""
-    m = RandomQdq(folder, seed)
+    m = made_by(folder, seed)
     n, c = int(m.pick(1, 1, 1, 2)), int(m.pick(1, 3, 4, 8, 16, 17))
     m.first(n, c, int(m.rng.integers(3, 15)), int(m.rng.integers(3, 15)))
     kinds, made = list(kinds or KINDS), []
@@ -503,3 +506,70 @@ def random_network(folder, seed, kinds=None, count=None):
             made.append(kind)
     m.finish()
     return m, made
+
+
+class RandomFloat(RandomQdq):
+    """A float network in the making: nothing is quantised."""
+
+    def first(self, *shape):
+        name = f"x{len(self.inputs)}"
+        self.input(name, list(shape))
+        self.fed[name] = self.rng.normal(0, 1, shape).astype(np.float32)
+        return self.quantised(name, self.fed[name])
+
+    def quantised(self, x, real, grid=None):
+        self.values[x] = real
+        self.grids[x] = 1.0, 0, np.int8
+        return x
+
+    def weight(self, real, axis):
+        return self.real(real), np.float32(1)
+
+    def bias(self, count, x, weight_scale):
+        return self.real(self.rng.normal(0, 0.3, count))
+
+    def finish(self):
+        read = {t for n in self.nodes for t in n.input}
+        for t in [t for t in self.values if t not in read and t not in self.fed]:
+            self.output(t)
+
+
+OPTIONS = (
+    "ActivationSymmetric WeightSymmetric DedicatedQDQPair ForceQuantizeNoInputCheck AddQDQPairToWeight QuantizeBias "
+    "QDQKeepRemovableActivations MatMulConstBOnly"
+).split()
+
+
+def statically_quantised(folder, seed, kinds):
+    """A float network of `kinds`, the path of what `quantize_static` makes of it, and its options; None of no operator.
+
+    Where onnxruntime's own kernels multiply bytes of both signs, weights have 7 bits: on processors without VNNI its
+    sums saturate at 16 bits.
+    """
+    m, made = random_network(folder, seed, kinds, made_by=RandomFloat)
+    if not made:
+        return None
+    kind, rng = quantization.QuantType, np.random.default_rng(seed)
+    activations, weights = [(kind.QUInt8, kind.QInt8), (kind.QInt8, kind.QInt8), (kind.QUInt8, kind.QUInt8)][
+        rng.integers(3)
+    ]
+    by_operator = bool(rng.integers(3) == 0)
+    facts: dict[str, Any] = {
+        "quant_format": quantization.QuantFormat.QOperator if by_operator else quantization.QuantFormat.QDQ,
+        "activation_type": activations,
+        "weight_type": weights,
+        "per_channel": bool(rng.integers(2)),
+        "reduce_range": bool(rng.random() < 0.2 or (by_operator and activations is kind.QUInt8)),
+        "extra_options": {name: bool(rng.integers(2)) for name in OPTIONS if rng.random() < 0.3},
+    }
+    samples = iter(
+        [{name: rng.normal(0, 1, x.shape).astype(np.float32) for name, x in m.fed.items()} for _ in range(4)]
+    )
+
+    class Reader(quantization.CalibrationDataReader):
+        def get_next(self):
+            return next(samples, None)
+
+    plain, path = m.save("float.onnx"), folder / "static.onnx"
+    quantization.quantize_static(plain, path, Reader(), **facts)
+    return m, path, facts

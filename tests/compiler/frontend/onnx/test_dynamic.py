@@ -209,7 +209,7 @@ def test_networks_of_the_quantiser(tmp_path, onnxruntime_outputs, name, weight):
         np.testing.assert_allclose(reference.run(graph, inputs)[0][tensor], values, rtol=0, atol=1e-6)
 
 
-def lstm(m, way="forward", outputs=("y",), dtype: Any = np.int8, per=(), first=False, bias=True, steps=6):
+def lstm(m, way="forward", outputs=("y",), dtype: Any = np.int8, per=(), first=False, bias=True, steps=6, **attrs):
     """onnxruntime's DynamicQuantizeLSTM of 8 inputs and 4 hidden values."""
     ways = 2 if way == "bidirectional" else 1
     parameters, zeros = [real(m, ways, *per) for _ in range(2)], m.const(np.full((ways, *per), 0 if per else 7, dtype))
@@ -217,7 +217,8 @@ def lstm(m, way="forward", outputs=("y",), dtype: Any = np.int8, per=(), first=F
     b = real(m, ways, 32, low=-0.5, high=0.5) if bias else ""
     states = [m.input(f"first{k}", [ways, 1, 4]) if first else "" for k in range(2)]
     inputs = [m.input("x", [steps, 1, 8]), w, r, b, "", *states, "", parameters[0], zeros, parameters[1], zeros]
-    return m.nodes_of("DynamicQuantizeLSTM", inputs, outputs, "it", hidden_size=4, direction=way, **MICROSOFT)
+    attrs |= {"hidden_size": 4, "direction": way}
+    return m.nodes_of("DynamicQuantizeLSTM", inputs, outputs, "it", **attrs, **MICROSOFT)
 
 
 @pytest.mark.parametrize("per", [(), (16,)])
@@ -227,7 +228,7 @@ def test_recurrent_layers(qdq, onnxruntime_outputs, way, per):
     for facts in (
         {},
         {"dtype": np.int8 if per else np.uint8, "outputs": ("y", "h", "c"), "first": True},
-        {"bias": False, "steps": 1},
+        {"bias": False, "steps": 1, "activations": ["Sigmoid", "Tanh", "Tanh"] * (2 if way == "bidirectional" else 1)},
     ):
         m = qdq()
         for y in lstm(m, way, per=per, **facts):
@@ -240,6 +241,12 @@ def test_recurrent_layers(qdq, onnxruntime_outputs, way, per):
         mine = reference.run(import_onnx(path), inputs)[0]
         apart = [np.abs(mine[t] - values).reshape(-1) for t, values in onnxruntime_outputs(path, inputs).items()]
         assert np.median(np.concatenate(apart)) < 1e-6 and np.concatenate(apart).max() < 0.005
+
+
+def test_recurrent_layers_of_other_functions_are_refused(qdq, refusal):
+    m = qdq()
+    m.output(*lstm(m, activations=["Relu", "Tanh", "Tanh"]))
+    assert "DynamicQuantizeLSTM 'it' has inputs or attributes that are not supported" in refusal(m.save())
 
 
 def host_steps(path):

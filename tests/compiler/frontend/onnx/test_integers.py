@@ -150,6 +150,41 @@ def test_weights_of_few_bits_are_int8(m, compared, layer, dtype):
     assert compared(m, 1.001, 0.02, 0.3, opset=21 if "4" in dtype else 25).layers
 
 
+@pytest.mark.parametrize("opset", [13, 21])
+def test_weights_of_few_bits_may_be_quantised_in_the_file(m, compared, opset):
+    """As onnxruntime's quantiser writes them with `AddQDQPairToWeight`; it has int4 in every opset."""
+    p = real(m, 0.03), m.const(np.array(0, ml_dtypes.int4))
+    own = {"domain": "com.microsoft"} if opset < 21 else {}
+    w = m.node("QuantizeLinear", m.const(m.rng.normal(0, 0.1, (20, 7)).astype(np.float32)), *p, **own)
+    m.output(m.quantise(m.node("MatMul", image(m, 2, 20), m.node("DequantizeLinear", w, *p, **own)), 0.031))
+    (layer,) = compared(m, 1.001, 0.02, 0.031, opset=opset).layers
+    assert (layer.weight.min(), layer.weight.max()) == (-8, 7)
+
+
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("last", [True, False])
+def test_scales_of_weights_may_be_negative(m, compared, biased, last):
+    """onnxruntime takes them; an activation's must be positive."""
+    w, scale = (
+        m.rng.integers(-128, 128, (5, 9)).astype(np.int8),
+        np.array([0.01, -0.02, 0.013, -0.001, 0.02], np.float32),
+    )
+    parts = m.const(w), m.const(scale), m.const(np.zeros(5, np.int8))
+    inputs = [image(m, 3, 9), m.node("DequantizeLinear", *parts, axis=0)]
+    if biased:
+        b = m.const(m.rng.integers(-900, 900, 5).astype(np.int32)), m.const(np.float32(0.05) * scale)
+        inputs.append(m.node("DequantizeLinear", *b, axis=0))
+    y = m.node("Gemm", *inputs, transB=1)
+    m.output(y if last else m.quantise(y, 0.037))
+    assert len(compared(m, 1e-5 if last else 1.001, 1.0 if last else 0.02, 1.0 if last else 0.037).layers) == (not last)
+
+
+def test_a_constant_of_negative_scale_is_multiplied(m, compared):
+    w = m.const(m.rng.integers(-128, 128, (1, 4, 6)).astype(np.int8)), real(m, -0.01), m.const(np.int8(0))
+    m.output(m.quantise(m.node("Mul", image(m, 2, 4, 6), m.node("DequantizeLinear", *w)), 0.023))
+    compared(m, 1.001, 0.01, 0.023)
+
+
 @pytest.mark.parametrize("dtype", NARROW)
 def test_real_biases_beside_weights_of_few_bits(m, compared, dtype):
     """Their sums have coarse steps, in which such a bias would be up to half an output step off."""
@@ -294,7 +329,8 @@ def qlinear(op, *shape, out=0.08, point=7, **attrs):
 
 
 def convolution(m, dtype, x, p):
-    w = m.const(m.rng.integers(-127, 128, (6, 4, 3, 3)).astype(np.int8)), real(m, m.rng.uniform(0.01, 0.02, 6))
+    """Weights of 7 bits: on processors without VNNI onnxruntime's sums of uint8 and int8 saturate at 16 bits."""
+    w = m.const(m.rng.integers(-63, 64, (6, 4, 3, 3)).astype(np.int8)), real(m, m.rng.uniform(0.01, 0.02, 6))
     bias = m.const(m.rng.integers(-500, 500, 6).astype(np.int32))
     inputs = x(1, 5, 5, 4), *p(), *w, m.const(np.zeros(6, np.int8)), *p(), bias
     return m.node("QLinearConv", *inputs, pads=[1, 0, 1, 0], **CHANNELS_LAST)
@@ -361,6 +397,10 @@ def test_an_input_may_be_an_output(m, dtype):
 
 REFUSED = {
     "Abs 'it' is not on float32 values": ("INT8", lambda m, x: m.node("Abs", x, name="it")),
+    "QuantizeLinear 'it' has scale -0.1; it must be finite and at least 1.17549e-38": (
+        "INT8",
+        lambda m, x: m.node("QuantizeLinear", m.input("y", [1, 8]), real(m, -0.1), m.const(np.int8(0)), name="it"),
+    ),
     "QuantizeLinear 'it' has one scale per block": (
         "INT8",
         lambda m, x: m.node("QuantizeLinear", m.input("y", [1, 8]), real(m, [[0.1, 0.2]]), block_size=4, name="it"),

@@ -120,7 +120,22 @@ def rows_of_a_table(dtype):
     return make
 
 
+def positions_from_the_end(m):
+    where = m.node("Sub", m.const(np.array([-1])), m.input("where", [1, 6], "INT64"))
+    table = m.const(m.rng.integers(-127, 128, (20, 8)).astype(np.int8)), real(m, -0.05), m.const(np.int8(0))
+    m.output(m.node("Gather", m.node("DequantizeLinear", *table), where))
+    m.output(m.node("Gather", x_of(m, 3, 10), where, axis=-1))
+
+
+def one_hot(m):
+    where = m.node("Sub", m.input("where", [2, 3], "INT64"), m.const(np.array([2])))
+    m.output(m.node("OneHot", where, m.const(np.array([4])), real(m, [-1, 3])))
+    m.output(m.node("OneHot", where, m.const(np.array(3)), m.const(np.array([0, 1])), axis=0), "INT64")
+
+
 CASES = {
+    "positions from the end": positions_from_the_end,
+    "one hot": one_hot,
     **{f"{kind} {keep}": position(kind, keep) for kind in ("ArgMax", "ArgMin") for keep in (0, 1)},
     **{f"top {quantised}": largest(quantised) for quantised in (True, False)},
     **{kind: compared(kind) for kind in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")},

@@ -50,6 +50,7 @@ UNARY |= {"Elu": {"alpha": 0.7}, "HardSigmoid": {"alpha": 0.3}, "LeakyRelu": {"a
 UNARY |= {"ThresholdedRelu": {"alpha": 0.5}}
 WINDOW: dict[str, Any] = {"strides": [2, 3], "pads": [1, 0, 2, 1], "output_padding": [1, 2]}
 LRN = {"alpha": 0.3, "beta": 0.6, "bias": 2.0}
+SIXTH = {"activation": "HardSigmoid", "activation_params": [1 / 6, 0.4]}
 VECTORS = [((3, 8), (8,)), ((8,), (8, 5)), ((8,), (2, 8, 5)), ((2, 3, 8), (8,))]
 
 ROWS = [
@@ -96,6 +97,10 @@ ROWS = [
     row("Gemm", (4, 4), real(4, 4), real(4), transA=1, alpha=0.5, beta=2.0),
     row("Gemm", (4, 4), real(4, 4), alpha=3.0),
     row("MatMul", (2, 3, 4, 5), (3, 5, 6), kind=g.FloatMatMul, most=1e-5),
+    row("FusedMatMul", (2, 4, 3), real(5, 4), alpha=0.5, transA=1, transB=1, **MICROSOFT),
+    row("FusedGemm", (4, 4), real(4, 4), real(4), activation="LeakyRelu", activation_alpha=0.2, **MICROSOFT),
+    row("FusedConv", (1, 4, 5, 4), real(6, 4, 3, 3), real(6), most=1e-5, pads=[1] * 4, activation="Relu", **MICROSOFT),
+    row("FusedConv", (1, 4, 5, 4), real(6, 4, 1, 1), most=1e-5, **SIXTH, **MICROSOFT),
     *(row("MatMul", x, y, before=quantised) for x, y in VECTORS),
     *(row("MatMul", x, real(*y), before=quantised) for x, y in VECTORS),
     row("GroupNormalization", (2, 6, 3, 4), real(6), real(6), opset=21, num_groups=2),
@@ -169,6 +174,36 @@ def test_float_operators(m, compared, op, inputs, before, attrs, kind, limits):
     assert kind is None or kinds(graph)[-1] is kind
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_the_branch_that_a_constant_takes(m, compared, taken):
+    """Branches read tensors around them, and have constants of their own."""
+
+    def branch(op, name, factor):
+        node = onnx.helper.make_node(op, ["x", f"{name}.factor"], [name])
+        initializer = onnx.numpy_helper.from_array(floats(factor), f"{name}.factor")
+        y = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+        return onnx.helper.make_graph([node], name, [], [y], [initializer])
+
+    x = m.input("x", [2 if taken else 3, 4])
+    rows = m.node("Gather", m.node("Shape", x), m.const(np.int64(0)))
+    branches = {"then_branch": branch("Mul", "two", 2), "else_branch": branch("Add", "three", 3)}
+    m.output(m.node("If", m.node("Equal", rows, m.const(np.int64(2))), **branches))
+    (op,) = compared(m, 0).ops
+    assert op.function == ("Mul" if taken else "Add")
+
+
+def test_a_branch_that_values_choose_is_refused(m, refusal):
+    part = onnx.helper.make_graph(
+        [onnx.helper.make_node("Neg", ["x"], ["y"])],
+        "part",
+        [],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+    )
+    m.input("x", [1, 4])
+    m.output(m.node("If", m.input("which", [], "BOOL"), name="it", then_branch=part, else_branch=part))
+    assert "If 'it' has a condition that depends on values, which is not supported" in refusal(m.save())
+
+
 SHAPE = [2, 3, 4, 6]
 
 
@@ -214,6 +249,9 @@ MOVES = {
     "DepthToSpace CRD": lambda m, x: depth_to_space(m, x, mode="CRD"),
     "MaxPool": moved("MaxPool", kernel_shape=[3, 2], strides=[2, 2], ceil_mode=1),
     "MaxPool padded": moved("MaxPool", kernel_shape=[3, 3], auto_pad="SAME_UPPER", strides=[2, 2]),
+    "MaxPool dilated": moved("MaxPool", kernel_shape=[2, 3], dilations=[2, 2], strides=[1, 2], pads=[1, 2, 1, 1]),
+    "MaxPool dilated, up": moved("MaxPool", kernel_shape=[2, 2], dilations=[1, 3], strides=[3, 2], ceil_mode=1),
+    "MaxPool without positions": lambda m, x: m.nodes_of("MaxPool", [x], ["a", "b"], "it", kernel_shape=[2, 2])[0],
     "GlobalMaxPool": moved("GlobalMaxPool"),
     "Pad edge": moved("Pad", ints(0, 0, 1, 2, 0, 0, 0, 1), mode="edge"),
     "Pad reflect": moved("Pad", ints(0, 0, 1, 2, 0, 0, 2, 1), mode="reflect"),
@@ -222,6 +260,9 @@ MOVES = {
     "Reshape": moved("Reshape", ints(0, -1, 2)),
     "Resize twice": moved("Resize", None, floats([1, 1, 2, 2])),
     "Resize to a size": moved("Resize", None, None, ints(2, 3, 9, 4), nearest_mode="ceil"),
+    "Resize beside a tie": lambda m, x: moved("Resize", None, None, ints(1, 1, 8, 21))(
+        m, m.node("Reshape", x, m.const(ints(1, 1, 8, 18)))
+    ),
     "Slice": moved("Slice", ints(3, 0), ints(-9, 4), ints(2, 3), ints(-2, 3)),
     "Split": lambda m, x: m.nodes_of("Split", [x, m.const(ints(1, 2))], ["a", "b"], "split", axis=1)[1],
     "SpaceToDepth": moved("SpaceToDepth", blocksize=2),
@@ -434,13 +475,13 @@ REFUSED = {
     "reads position 9 of a dimension of 3": lambda m: m.quantise(
         m.node("Gather", m.quantise(m.input("x", [1, 3, 4, 6])), m.const(ints(0, 9)), axis=1)
     ),
-    "SkipLayerNormalization 'bad' of domain 'com.microsoft' is not supported": lambda m: m.nodes_of(
+    "SkipLayerNormalization 'bad' has inputs or attributes that are not supported": lambda m: m.nodes_of(
         "SkipLayerNormalization",
         [*(m.input(name, [2, 8]) for name in "ab"), m.const(real(8))],
         ["y", "mean"],
         "bad",
         **MICROSOFT,
-    )[0],
+    )[1],
     "InstanceNormalization 'bad' has inputs or attributes that are not supported": lambda m: m.node(
         "InstanceNormalization", m.input("x", [1, 3, 5]), m.input("s", [3]), m.input("b", [3]), name="bad"
     ),
