@@ -19,7 +19,6 @@ from ...runtime.executable import HostStep, LaunchStep
 from .. import cost
 from .. import graph as g
 from ..api import build
-from ..kernels.recording import stages
 from ..limits import activations_refused
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
@@ -107,8 +106,7 @@ def _append(steps: Steps, op: g.Divisible) -> None:
     images = len(op.x.shape) == 4
     ready, pack = (conv2d_of, layout.pack_weights) if images else (dense_of, layout.pack_dense_weights)
     options = {"pad_value": fill} if images else {}
-    epilogue = [*stages(op)[:-1], ("add", "b")]
-    scheduled = scheduled_by(steps.tiles, ready, cfg, shape, epilogue=epilogue, planes=True, **options)
+    scheduled = scheduled_by(steps.tiles, ready, cfg, shape, epilogue=[("add", "b")], planes=True, **options)
     program = build(scheduled, cfg, name=op.name)
     buffers = program.buffers
     blocks = {"batch": cfg.batch, "block": cfg.block_in}

@@ -59,7 +59,7 @@ def import_torch(program: Any, name: str = "program") -> g.Graph:
         source = as_source(program)
         path, program = source.path, read_program(source)
     source = Source(path, as_onnx(program, str(path)).SerializeToString())
-    return import_onnx(source, fine_biases=False)  # as XNNPACK's kernels: finer ones take the accelerator time
+    return import_onnx(source)
 
 
 def read_program(source: Source) -> Any:

@@ -1,7 +1,7 @@
 """The quantised operators with weights: convolutions and dense layers, their biases and their requantisation.
 
-All compute `clamp(y.zero_point + R(acc), low, high)`, with `acc = bias + sum((x - x.zero_point) * weight) * 2**shift`
-wrapped to 32 bits, and R per output channel by `multipliers` in the compilation's contract.
+All compute `clamp(y.zero_point + R(acc), low, high)` with `acc = bias + sum((x - x.zero_point) * weight)`, wrapped to
+32 bits, and R per output channel by `multipliers` in the compilation's contract.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ class Linear(Operator):
     """Base of convolutions and dense layers: int8 weights, int32 biases, requantisation and clamp.
 
     `weight` is int8 with the output channel first, `weight_scale` float32 (O,), `bias` int32 (O,). Weights minus
-    their zero point are -255..255, and may need int16. With a `shift` the bias is in finer units than the products.
-    The scales are those of accumulators: of the weights times 2**shift, which int16 must hold.
+    their zero point are -255..255, and may need int16.
 
     With `float32_scale` the product of the scales of input and weights is rounded to float32, as TensorFlow Lite does
     for dense layers with one weight scale, and in uint8 for all layers. With `exact` the scales are fractions by powers
@@ -45,7 +44,6 @@ class Linear(Operator):
     float32_scale: bool = field(default=False, kw_only=True)
     exact: bool = field(default=False, kw_only=True)
     contract: str | None = field(default=None, kw_only=True)
-    shift: int = field(default=0, kw_only=True)
     groups = 1  # an output channel reads the input channels of its group; convolutions may have several groups
     carries = (0,)
 
@@ -54,7 +52,6 @@ class Linear(Operator):
         wide = self.weight.dtype == np.int16
         self.expect("the weights' dtype", str(self.weight.dtype), "int16" if wide else "int8")
         self.expect("whether the weights are -255..255", bool((np.abs(self.weight.astype(int)) <= 255).all()), True)
-        self.expect("the shift", self.shift, min(max(self.shift, 0), 7 if wide else 8))
         self.expect("the biases' dtype", str(self.bias.dtype), "int32")
         self.expect("the scales' shape", self.weight_scale.shape, (channels,))
         self.expect("the biases' shape", self.bias.shape, (channels,))
@@ -68,17 +65,12 @@ class Linear(Operator):
         return self.groups > 1 and self.weight.shape[1] == 1
 
     @property
-    def shifted_weight(self) -> np.ndarray:
-        """The weights times 2**shift, int16 where there is a shift."""
-        return self.weight.astype(np.int16) << self.shift if self.shift else self.weight
-
-    @property
     def corrected_bias(self) -> np.ndarray:
-        """int32 (O,): `acc = corrected_bias + sum(x * weight) * 2**shift`: it has the zero point's share.
+        """int32 (O,): `bias - x.zero_point * sum(weight)`, so that `acc = corrected_bias + sum(x * weight)`.
 
         That holds if padding, and the filling of a transposed convolution between pixels, is x.zero_point.
         """
-        sums = self.weight.reshape(len(self.weight), -1).sum(1, dtype=np.int64) << self.shift
+        sums = self.weight.reshape(len(self.weight), -1).sum(1, dtype=np.int64)
         return (self.bias - self.x.zero_point * sums).astype(np.int32)  # wraps as the accumulator does
 
     @property
@@ -100,7 +92,7 @@ class Linear(Operator):
         return by_channel(self.scales, exact_multiplier if self.exact else quantize_multiplier)
 
     def reach(self) -> Reach:
-        return Reach(*sums(self.shifted_weight, self.bias, self.x.ends), self.scales, self.bias)
+        return Reach(*sums(self.weight, self.bias, self.x.ends), self.scales, self.bias)
 
     def rounding(self, contract: str) -> str:
         """The rounding contract of R in a compilation of `contract`."""
@@ -108,9 +100,8 @@ class Linear(Operator):
 
     @property
     def scaling(self) -> dict[str, Any]:
-        """How sums are shifted, how the scales become multipliers, and how R rounds, for layers made of this one."""
-        facts = "float32_scale", "exact", "contract", "shift"
-        return {name: getattr(self, name) for name in facts}
+        """How the scales become multipliers, and how R rounds, for layers made of this one."""
+        return {"float32_scale": self.float32_scale, "exact": self.exact, "contract": self.contract}
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,9 +148,7 @@ class QConv2d(Divisible):
     """
 
     host = (
-        Kernel(
-            "conv2d_accumulators", "x_zero_point strides pads dilations groups", "weight=shifted_weight bias", "int32"
-        ),
+        Kernel("conv2d_accumulators", "x_zero_point strides pads dilations groups", "weight bias", "int32"),
         REQUANTISE,
     )
 
@@ -189,10 +178,7 @@ class QConvTranspose2d(Linear):
     the flipped kernel, over the input with `strides - 1` pixels of value x.zero_point between its pixels.
     """
 
-    host = (
-        Kernel("conv_transpose2d_accumulators", "x_zero_point strides pads", "weight=shifted_weight bias", "int32"),
-        REQUANTISE,
-    )
+    host = (Kernel("conv_transpose2d_accumulators", "x_zero_point strides pads", "weight bias", "int32"), REQUANTISE)
 
     strides: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -218,7 +204,7 @@ class QConvTranspose2d(Linear):
 class QDense(Divisible):
     """Dense layer on (N, I), weights (O, I)."""
 
-    host = (Kernel("dense_accumulators", "x_zero_point", "weight=shifted_weight bias", "int32"), REQUANTISE)
+    host = (Kernel("dense_accumulators", "x_zero_point", "weight bias", "int32"), REQUANTISE)
 
     def check(self) -> None:
         super().check()

@@ -86,7 +86,7 @@ class Dense16(Operator):
     weight: np.ndarray
     bias: np.ndarray
     scales: np.ndarray
-    carries, shift, corrected_bias = (0,), 0, Linear.corrected_bias
+    carries, corrected_bias = (0,), Linear.corrected_bias
 
     def check(self) -> None:
         self.expect("the input's type", self.x.dtype, "int8")

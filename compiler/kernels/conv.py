@@ -34,7 +34,7 @@ from ..tvm_compat import Schedule
 from . import depthwise, language
 from .fold import PARTS, Fold, FoldTiles, fold_weights
 from .language import Kernel, Unfit, by_shape, cuts, refuse
-from .recording import Recording, channel_parameters, need_layer, own_rows, packed_shape, stages
+from .recording import Recording, channel_parameters, need_layer, own_rows, packed_shape
 from .two_units import Layer, divided, input_of, multiply
 from .views import place
 
@@ -162,7 +162,7 @@ def _append(
     k: Kernel, op: g.Linear, ready: Callable[..., Schedule], shape: ConvShape, weights: NDArray[np.int8], **options: int
 ) -> None:
     same = _same_for_all(op)
-    epilogue = stages(op, "requant_all" if same else "requant")  # parameters that are the same for all, or by channel
+    epilogue = (("requant_all" if same else "requant", "par"),)  # parameters that are the same for all, or by channel
     scheduled = k.rec.schedule(ready, shape, epilogue=epilogue, **options)
     k.rec.append(op, scheduled, _buffers(k, op, weights, same))
 
@@ -229,7 +229,6 @@ def folded_conv(k: Kernel, op: g.QConv2d) -> None:
                     multiply(y, tile, wgt[:, :, part], replace(reads, terms=reads.terms[part]), fresh=False)
             else:
                 multiply(y, tile, wgt[these], reads, fresh=True)
-            y <<= op.shift
             k.store(out[n, these, top : top + rows, left : left + columns], y, par[these])
 
 

@@ -30,7 +30,7 @@ from ..schedule.conv2d import conv2d_of
 from ..schedule.depthwise import depthwise_of, reach
 from ..tvm_compat import PrimFunc
 from .language import Array, Kernel, Tile, Unfit, equal_parts, every, lower, program_cycles, refuse
-from .recording import Recording, packed_shape, scheduled, stages
+from .recording import Recording, packed_shape, scheduled
 from .views import Product, Rows, dense
 
 _EPILOGUE = (("requant", "par"),)
@@ -70,7 +70,7 @@ Part = list[Piece]  # pieces of planes that follow each other, all but the first
 
 def append(rec: Recording, op: g.QConv2d, buffers: Mapping[str, Buffer], pad_value: int = 0) -> None:
     """Append a convolution of the buffers `x`, `w` and `par`, packed as for its schedule."""
-    options = {"pad_value": pad_value, "epilogue": stages(op)}
+    options = {"pad_value": pad_value, "epilogue": _EPILOGUE}
     way = faster_rows(rec.cfg, op.shape, pad_value) or rec.schedule(depthwise_of, op.shape, **options)
     _append(rec, op, way, {**buffers, "out": rec.activations[op.output.name]})
 
@@ -199,9 +199,7 @@ def rows_on_chip(k: Kernel, op: g.QConv2d, buffers: Mapping[str, Buffer], cut: C
                 count = [*whole, False].index(False)
             these = slice(block, block + count)
             target = out[image, these, first:end, column : column + columns]
-            sums = y.reshaped(b=count, h=end - first, w=columns)
-            sums <<= op.shift
-            k.store(target, sums, par[these])
+            k.store(target, y.reshaped(b=count, h=end - first, w=columns), par[these])
             if part := part[count:]:
                 y = y[target.size :]
 

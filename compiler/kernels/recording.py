@@ -24,7 +24,6 @@ from .. import graph as g
 from ..api import Scheduled, build_into
 from ..graph import Names
 from ..graph.integer_forms import Requant
-from ..schedule.epilogue import Stage
 from ..schedule.layer import Tiles, scheduled_by
 from ..tir.placement import Placement
 from ..tvm_compat import PrimFunc, Schedule
@@ -173,11 +172,6 @@ def need_layer(op: g.Linear) -> None:
         raise Unfit("its input is a constant")
     if op.weight.dtype != np.int8:
         raise Unfit(f"weights {op.weight.min()}..{op.weight.max()}: not within int8")
-
-
-def stages(op: g.Linear, store: str = "requant") -> tuple[Stage, ...]:
-    """The epilogue of a layer, with the parameters `par` of its `store`."""
-    return *([("shl", op.shift)] if op.shift else []), (store, "par")
 
 
 def channel_parameters(rec: Recording, op: g.Linear, bias: NDArray[np.int32] | np.integer) -> Buffer:

@@ -60,7 +60,7 @@ def _conv_transpose(k: Kernel, op: g.QConvTranspose2d, tile: tuple[int, int, int
     weights = k.known("w", layout.pack_weights(op.weight, k.cfg), o=outputs, b=blocks, ky=kh, kx=kw)
     taps_of_phases = [[[tap for tap, _ in taps] for taps in pair] for pair in product(down.taps, across.taps)]
     sums = [op.weight[:, :, a][:, :, :, b].sum((1, 2, 3), dtype=np.int64) for a, b in taps_of_phases]
-    bias = (op.bias - op.x.zero_point * (np.stack(sums) << op.shift)).astype(np.int32)
+    bias = (op.bias - op.x.zero_point * np.stack(sums)).astype(np.int32)
     equal = bool((bias == bias[0]).all())  # then the store adds them
     parameters = k.array(channel_parameters(k.rec, op, bias[0] if equal else np.zeros_like(bias[0])), par=outputs)
     by_phase = np.stack([layout.pack_bias(each, k.cfg) for each in bias], axis=1)
@@ -85,7 +85,6 @@ def _conv_transpose(k: Kernel, op: g.QConvTranspose2d, tile: tuple[int, int, int
                 k.load(near[number], image[0].window(op.x.zero_point, **window))
             for (i, taps), (j, others) in product(enumerate(down.taps), enumerate(across.taps)):
                 _products(k, y[:, i, :, j], near, factors, (taps, others), fresh=these.start == 0)
-        y <<= op.shift
         if biases is not None:
             y += addends
         part = out[n, o, top * v : min(height, (top + h) * v), left * u : min(width, (left + w) * u)]

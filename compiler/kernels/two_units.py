@@ -280,7 +280,7 @@ def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
             multiply(acc, pixels, weights, layer.reads, fresh=chunk.start == 0)
         if chunk.stop == layer.inputs:
             for (unit, _, sums), par, these in zip(shares, pars, outputs):
-                _store(target[these.start : these.stop], sums, par, unit, op.shift)
+                _store(target[these.start : these.stop], sums, par, unit)
 
     image, (oy, ox), waiting = (
         input_of(k, layer),
@@ -367,17 +367,14 @@ def multiply(y: Entries, x: Entries, weights: Entries, reads: Reads, *, fresh: b
             k.multiply(acc, products.over("b h w"), overwrite=begins)
 
 
-def _store(out: Array, sums: Entries, par: Entries, unit: Unit, shift: int) -> None:
-    """Store the outputs of a unit, shifted left: each block of a group is in a plane of the unit's bank."""
+def _store(out: Array, sums: Entries, par: Entries, unit: Unit) -> None:
+    """Store the outputs of a unit: each block of a group is in a plane of the unit's bank."""
     k, (count, rows, columns) = out.kernel, out.shape.values()
     area = rows * columns
     if unit.planes == 1:
-        acc = sums[0, : count * area].split("entry", b=count, h=rows, w=columns)
-        acc <<= shift
-        k.store(out, acc, par)
+        k.store(out, sums[0, : count * area].split("entry", b=count, h=rows, w=columns), par)
         return
     for group, first in enumerate(range(0, count, unit.planes)):
         these = slice(first, min(first + unit.planes, count))
         acc = sums[: these.stop - first, group * area : (group + 1) * area]
-        acc <<= shift
         k.store(out[these], acc.split("entry", h=rows, w=columns).named(plane="b"), par[these])

@@ -51,7 +51,7 @@ LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _NEAR_TIE, _TIES, _SUMS = 2.0**-15, 2.0**-10, 1 << 16
 _INT32 = np.iinfo(np.int32)
 _UNEVEN = 2.0**-10  # distance of a bias from a whole number of units
-_UNIT, _MOST_SHIFT = 127, 8  # the weight of a channel that is only scaled; int16 holds shifted int8 weights
+_UNIT = 127  # the largest weight of a channel that is only scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +75,8 @@ class Result:
 class Quantiser(Floats):
     """A reading that computes values as int8 tensors: by the first form that applies, else from float32."""
 
-    def __init__(self, reader: Reader, outputs: Sequence[str], fine_biases: bool):
+    def __init__(self, reader: Reader, outputs: Sequence[str]):
         super().__init__(reader, outputs)
-        self.fine_biases = fine_biases  # whether biases that are no whole numbers of units are added in finer ones
         self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
         self.integer_means: dict[str, bool] = {}  # pools of another format that divide integers; whether ties go up
         self.quantised: dict[tuple[int, float, int], tuple[Value, g.Tensor]] = {}  # by id, scale and zero point
@@ -220,12 +219,11 @@ def _bare(value: Value) -> _Bare:
 
 
 class _Layer(NamedTuple):
-    """A layer: weights int64 (O, ...), scales float64 (O,) of sums that are shifted by `shift`, int32 biases (O,)."""
+    """A layer: weights int64 (O, ...), their scales float64 (O,), int32 biases (O,)."""
 
     weight: np.ndarray
     scale: np.ndarray
     bias: np.ndarray
-    shift: int
 
 
 def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
@@ -256,7 +254,7 @@ def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     weight_scale = scaled_weights[1] * alpha * scaled[0]
     plain = factor.ndim == 0 and factor == 1 and not offset.any() and (alpha, beta) == (1.0, 1.0)
     exact = _exact_bias(rest, x.tensor.scale, scaled_weights[1]) if plain else None
-    layer = _layer(imp, scaled_weights[0], weight_scale, real, exact, x.tensor, result)
+    layer = _layer(scaled_weights[0], weight_scale, real, exact, x.tensor, result)
     return None if layer is None else (_dense if dense else _conv)(imp, node, x.tensor, layer, result)
 
 
@@ -287,14 +285,13 @@ def _ungrouped(node: Node, weight: np.ndarray, scale: np.ndarray, groups: int) -
 
 
 def _layer(
-    imp: Quantiser, weight: np.ndarray, scale: np.ndarray, real: np.ndarray, exact: np.ndarray | None, x: g.Tensor,
-    result: Result,
-) -> _Layer | None:  # fmt: skip
+    weight: np.ndarray, scale: np.ndarray, real: np.ndarray, exact: np.ndarray | None, x: g.Tensor, result: Result
+) -> _Layer | None:
     """The layer of weights (O, ...) and real biases (O,), or their `exact` integers, on `x`; None beyond int32.
 
-    Scales become positive. Where a bias is no whole number of units, sums are shifted as far as int32 has room, so that
-    units are fine. A channel whose sums leave int32, as with biases that onnxruntime's quantiser clips, gets weights of
-    0 if its result does not depend on the input.
+    Scales become positive. A channel whose bias is no whole number of units gets weights as large as int8 holds, so
+    that its units are fine: few-bit weights have coarse ones. A channel whose sums leave int32, as with biases that
+    onnxruntime's quantiser clips, gets weights of 0 if its result does not depend on the input.
     """
     column = (-1,) + (1,) * (weight.ndim - 1)
     sign, y = np.where(scale < 0, -1, 1), result.y
@@ -302,11 +299,15 @@ def _layer(
     scale = np.abs(scale).astype(np.float32).astype(np.float64)
     low, high = ranges.sums(weight, np.zeros(len(weight), np.int64), x.ends)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        shift, units = 0, np.where((real == 0) | (scale == 0), 0, real / (x.scale * scale))
-        if exact is None and imp.fine_biases and (np.abs(units - np.rint(units)) > _UNEVEN).any():
-            room = np.log2(_INT32.max / (np.maximum(-low, high) + np.abs(units) + 1)).min()
-            shift = int(np.clip(room, 0, _MOST_SHIFT))
-            scale, low, high = scale / (1 << shift), low << shift, high << shift
+        if exact is None:
+            bias = np.where((real == 0) | (scale == 0), 0, real / (x.scale * scale))
+            finer = np.minimum(
+                _UNIT // np.maximum(np.abs(weight).max(tuple(range(1, weight.ndim))), 1),
+                _INT32.max // (np.maximum(-low, high) + np.abs(bias) + 1),
+            )
+            finer = np.where(np.abs(bias - np.rint(bias)) > _UNEVEN, np.maximum(finer, 1), 1).astype(np.int64)
+            weight, scale = weight * finer.reshape(column), (scale / finer).astype(np.float32).astype(np.float64)
+            low, high = low * finer, high * finer
         bias = np.where(real == 0, 0, np.rint(real / (x.scale * scale))) if exact is None else exact
         wrong = ~((bias + low >= _INT32.min) & (bias + high <= _INT32.max))
         ends = (np.rint((real + end * x.scale * scale).astype(np.float32) / np.float32(y.scale)) for end in (low, high))
@@ -316,7 +317,7 @@ def _layer(
     if wrong.any():
         weight, scale = np.where(wrong.reshape(column), 0, weight), np.where(wrong, y.scale / x.scale, scale)
         bias = np.where(wrong, least - y.zero_point, bias)
-    return _Layer(weight, scale, bias.astype(np.int32), shift)
+    return _Layer(weight, scale, bias.astype(np.int32))
 
 
 def _exact_bias(rest: list, x_scale: float, scales: np.ndarray) -> np.ndarray | None:
@@ -345,8 +346,8 @@ def _dense(imp: Quantiser, node: Node, x: g.Tensor, layer: _Layer, result: Resul
     rows, parameters = _parameters(imp, name, rows, layer, result.clamp, 1)
     y = replace(result.y, shape=(rows.shape[0], len(layer.weight)))
     if y.shape == shape:
-        return imp.checked(node, g.QDense(name, (rows,), y, *parameters, shift=layer.shift), result.wanted)
-    flat = imp.checked(node, g.QDense(name, (rows,), y, *parameters, shift=layer.shift))
+        return imp.checked(node, g.QDense(name, (rows,), y, *parameters), result.wanted)
+    flat = imp.checked(node, g.QDense(name, (rows,), y, *parameters))
     return imp.reshape(f"{name}.reshape", flat, shape, result.wanted)
 
 
@@ -357,11 +358,11 @@ def _conv(imp: Quantiser, node: Node, x: g.Tensor, layer: _Layer, result: Result
     if node.op == "Conv":
         strides, pads, dilations, groups = geometry.convolution(imp, node, x.shape, _file_shape(layer, x))
         image, parameters = _parameters(imp, name, image, layer, result.clamp, groups)
-        op: g.Operator = g.QConv2d(name, (image,), y, *parameters, strides, pads, dilations, groups, shift=layer.shift)
+        op: g.Operator = g.QConv2d(name, (image,), y, *parameters, strides, pads, dilations, groups)
     else:
         strides, pads, *_ = geometry.transposed(imp, _undilated(node), x.shape, _file_shape(layer, x))
         image, parameters = _parameters(imp, name, image, layer, result.clamp, 1)
-        op = g.QConvTranspose2d(name, (image,), y, *parameters, strides, pads, shift=layer.shift)
+        op = g.QConvTranspose2d(name, (image,), y, *parameters, strides, pads)
     return imp.checked(node, op, result.wanted, shape)
 
 
@@ -385,7 +386,8 @@ def scaled_channels(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | N
     if vectors[0] is None or vectors[1] is None:
         return None
     node, (n, c, *size) = value.node, core.shape
-    layer = _layer(imp, np.full((c, 1, 1, 1), _UNIT), vectors[0] / _UNIT, vectors[1], None, core.tensor, result)
+    units = _units(vectors[0], vectors[1] / core.tensor.scale)
+    layer = _layer(units.reshape(c, 1, 1, 1), vectors[0] / units, vectors[1], None, core.tensor, result)
     if layer is None:
         return None
     shape = core.shape if len(core.shape) == 4 else (n, c, 1, math.prod(size))
@@ -393,8 +395,19 @@ def scaled_channels(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | N
     scales = layer.scale.astype(np.float32)
     weights = layer.weight.astype(np.int8)
     y = replace(result.y, shape=shape)
-    op = g.QConv2d(node.name, (image,), y, weights, scales, layer.bias, *result.clamp, groups=c, shift=layer.shift)
+    op = g.QConv2d(node.name, (image,), y, weights, scales, layer.bias, *result.clamp, groups=c)
     return imp.checked(node, op, result.wanted, core.shape)
+
+
+def _units(factor: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """int64 (C,): weights of channels times `factor`, so that `offset` is nearly a whole number of the products' steps.
+
+    The bias of a channel is a whole number of such steps: rounding it is what makes the layer inexact.
+    """
+    weights = np.arange(_UNIT, 0, -1)
+    scales = (np.abs(factor) / weights[:, None]).astype(np.float32).astype(np.float64)
+    bias = np.divide(offset, scales, out=np.zeros_like(scales), where=scales > 0)
+    return weights[(np.abs(bias - np.rint(bias)) / weights[:, None]).argmin(0)]
 
 
 _BINARY: dict[str, Callable[..., g.Binary]] = {"Add": g.Add, "Sub": g.Sub, "Mul": partial(g.Mul, contract=SINGLE)}

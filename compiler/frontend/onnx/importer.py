@@ -54,16 +54,15 @@ _NUMBERS |= {
 }
 
 
-def import_onnx(model: str | Path | Source, *, fine_biases: bool = True) -> g.Graph:
+def import_onnx(model: str | Path | Source) -> g.Graph:
     """Read an ONNX file; an open batch dimension becomes 1.
 
-    Biases in float32 are added in finer units than the products' sums, unless `fine_biases` is False.
     Raises `FileError` if the file is missing, damaged or inconsistent, `InputError` for given sizes with which it is
     inconsistent, `UnsupportedError` that lists every node that the compiler does not support.
     """
     source = as_source(model)
     proto = checked(source)
-    importer = DeeployImporter(proto, source.types) if in_dialect(proto, source.types) else Importer(proto, fine_biases)
+    importer = DeeployImporter(proto, source.types) if in_dialect(proto, source.types) else Importer(proto)
     try:
         graph = importer.graph(source.path.stem)
     except Inconsistent as exc:
@@ -81,8 +80,8 @@ def import_onnx(model: str | Path | Source, *, fine_biases: bool = True) -> g.Gr
 class Importer(Quantiser):
     """Walks the nodes of a model in order."""
 
-    def __init__(self, model: ModelProto, fine_biases: bool = True):
-        super().__init__(Reader(model, REWRITES), [v.name for v in model.graph.output], fine_biases)
+    def __init__(self, model: ModelProto):
+        super().__init__(Reader(model, REWRITES), [v.name for v in model.graph.output])
         self.model = model
         self.real: dict[str, Numbers] = {}  # outputs in float32 whose integers other nodes read
 

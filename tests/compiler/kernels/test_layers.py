@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.compiler.kernels.operators import NONE, SAME, conv, dense, dense16, tensor, transposed, wide
+from tests.compiler.kernels.operators import NONE, SAME, conv, dense, dense16, tensor, transposed
 from tilewright.compiler import graph as g
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.kernels.conv import groups_per_part, whole_image
@@ -64,44 +64,6 @@ def test_dead_channels_with_huge_biases(exact, value, sign):
     op.bias[:] = sign * value
     op.weight_scale[:] = 2.0**-40
     exact(op)
-
-
-def shifted(op, shift=5):
-    """The layer with biases that are no whole numbers of the products' units, but nearly of finer ones."""
-    bias = op.bias * (1 << shift) + np.random.default_rng(6).integers(1, 1 << shift, len(op.bias)).astype(np.int32)
-    return replace(op, shift=shift, bias=bias, weight_scale=op.weight_scale / np.float32(1 << shift))
-
-
-SHIFTED = {
-    "dense": (lambda: dense(5, 70, 37), CFG),
-    "dense of wide weights": (
-        lambda: replace(dense(2, 40, 20), weight=wide().weight[:20, :, 0, 0].repeat(2, 1)[:, :40]),
-        CFG,
-    ),
-    "conv": (lambda: conv(20, (9, 7), 37, pads=SAME, dilations=(1, 2)), CFG),
-    "groups": (lambda: conv(64, (7, 6), 128, groups=4), CFG),
-    "wide": (wide, CFG),
-    "few channels": (lambda: conv(3, (20, 18), 20, (7, 7), (2, 2), (3, 3, 2, 2)), CFG),
-    "whole image": (lambda: conv(40, (5, 3), 10, (5, 3)), CFG),
-    "depthwise": (lambda: conv(40, (9, 8), 40, pads=SAME, groups=40), CFG),
-    "depthwise, several taps": (lambda: conv(40, (19, 18), 40, (5, 5), pads=SAME, groups=40), PLUS),
-    "transposed": (lambda: transposed(1, 19, (4, 3), 7, (3, 3), (2, 2), (0, 1, 0, 0)), CFG),
-    "transposed, alike": (lambda: transposed(1, 19, (4, 3), 7, (2, 2), (2, 2), NONE), CFG),
-    "two units": (lambda: conv(20, (9, 7), 37, pads=SAME, ternary=21), TWO),
-}
-
-
-@pytest.mark.parametrize("name", SHIFTED)
-def test_sums_are_shifted_before_fine_biases(exact, name):
-    make, cfg = SHIFTED[name]
-    launch = exact(shifted(make()), cfg=cfg)
-    assert any(f["op"] == Op.ALU and AluOp(f["alu_op"]) is AluOp.SHR and f["imm"] == -5 for _, f in decoded(launch))
-
-
-def test_layers_one_by_one_shift_sums(exact_graph):
-    op = shifted(conv(20, (9, 7), 37, pads=SAME))
-    compiled = exact_graph(g.Graph("g", (op.x,), (op.output,), (op,)), PRESETS["vta"], refused={})
-    assert compiled.executable.launches
 
 
 @pytest.mark.parametrize("channels, o, groups, together", [

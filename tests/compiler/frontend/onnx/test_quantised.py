@@ -139,7 +139,7 @@ FORMS = {
     "sigmoid": (one("Sigmoid", 2, 300), 0.0, 0.01, [g.Lookup]),
     "tanh": (one("Tanh", 2, 300), 0.0, 0.01, [g.Lookup]),
     "leaky relu": (one("LeakyRelu", 2, 300, alpha=0.1), 0.0, 0.01, [g.Lookup]),
-    "affine": (affine, 0.05, STEP, [g.QConv2d]),
+    "affine": (affine, 0.04, STEP, [g.QConv2d]),
     **{f"clip {low} {high}": (clipped(low, high), 0.0, 0.1, None) for low, high in ((0, 6), (0, None), (None, 1))},
     **{
         f"convolution {groups} {outputs}": (
