@@ -569,9 +569,10 @@ def dense(x, weight, bias, x_zero_point=0, multiplier=None, exponent=None, dtype
     return sums if multiplier is None else clamped(rounded(sums, multiplier, exponent), *limits_of(dtype))
 
 
-def requantised(x, multiplier, exponent, **a):
+def requantised(x, multiplier, exponent, zero_point, steps=0, **a):
     around = (-1,) + (1,) * (x.ndim - 2)
-    return stored(x, multiplier.reshape(around), exponent.reshape(around), **a)
+    zeros = (np.zeros_like(exponent) + zero_point + steps).reshape(around)
+    return stored(x, multiplier.reshape(around), exponent.reshape(around), zeros, **a)
 
 
 def filtered(x, weight, bias, **a):

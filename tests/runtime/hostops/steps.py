@@ -325,6 +325,8 @@ def of_layers():
     for shape, exponent, contract in product(((2, 6), (2, 6, 3), (1, 6, 4, 5)), exponents, ("double", "single")):
         facts = {"multiplier": multiplier, "exponent": np.array(exponent), "zero_point": -3, "low": -50}
         yield "requantise", [some(shape, "int32")], facts | {"contract": contract}
+        facts["steps"] = np.array([0, -125, 130, 7, -8, 1], np.int32)
+        yield "requantise", [some(shape, "int32")], facts | {"contract": contract}
     for filters, taps, units in ((4, 3, 2), (6, 9, 6), (1, 1, 1)):
         facts = {"weight": some((filters, taps), "int16"), "bias": some(units, "int32"), "zero_point": 5}
         for x in (some((3, filters, taps), "int16"), np.full((3, filters, taps), -(1 << 15), np.int16)):
