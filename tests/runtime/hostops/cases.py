@@ -226,8 +226,9 @@ def half_away(real):
     return np.copysign(np.floor(np.abs(real) + 0.5), real)
 
 
-def quantised(x, scale, zero_point, ties_away=False, dtype="int8"):
-    real = (x.astype(np.float32) / np.float32(scale)).astype(float)
+def quantised(x, scale, zero_point, ties_away=False, dtype="int8", reciprocal=False):
+    x, scale = x.astype(np.float32), np.float32(scale)
+    real = (x * np.float32(1 / float(scale)) if reciprocal else x / scale).astype(float)
     return clamped((half_away if ties_away else np.rint)(real) + zero_point, *limits_of(dtype))
 
 

@@ -68,6 +68,7 @@ def of_values():
         with np.errstate(over="ignore"):
             yield "quantize", [x * np.float32(unit)], {"scale": unit, "zero_point": zero, "ties_away": away}
             yield "quantize", [x * np.float32(unit)], {"scale": unit, "zero_point": 99 * zero, "dtype": "int16"}
+            yield "quantize", [x * np.float32(unit)], {"scale": unit, "zero_point": zero, "reciprocal": True}
         for values in (EVERY, some(500, "int16")):
             yield "dequantize", [values], {"scale": unit, "zero_point": zero}
     yield "expect_numbers", [np.zeros((1, 16), np.int8)], {}
