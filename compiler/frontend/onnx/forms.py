@@ -372,8 +372,7 @@ def _conv(imp: Quantiser, node: Node, x: g.Tensor, layer: _Layer, result: Result
     if node.op == "Conv":
         strides, pads, dilations, groups = geometry.convolution(imp, node, x.shape, _file_shape(layer, x))
         image, parameters = _parameters(imp, name, image, layer, result.clamp, groups)
-        places = strides, pads, dilations, groups
-        op: g.Operator = g.QConv2d(name, (image,), y, *parameters, *places, steps=layer.steps)
+        op: g.Operator = g.QConv2d(name, (image,), y, *parameters, strides, pads, dilations, groups, steps=layer.steps)
     else:
         strides, pads, *_ = geometry.transposed(imp, _undilated(node), x.shape, _file_shape(layer, x))
         image, parameters = _parameters(imp, name, image, layer, result.clamp, 1)
