@@ -37,7 +37,7 @@ def energy_uj(macs: float, dram_bytes: float, device_us: float, host_us: float) 
     return dynamic + REST_WATT * (device_us + host_us) + HOST_WATT * host_us
 
 
-Shapes = Mapping[str, Sequence[int]]
+Shapes = Mapping[str, tuple[int, ...]]
 INFEASIBLE = "infeasible"  # the key of a reason, in place of figures
 # modules that `evaluate` imports when it is first called, and this one
 MODULES = tuple(
