@@ -19,7 +19,9 @@ from ..hw.needs import need
 from ..runtime.files import atomic_write, check_writable
 from ..sim.dram import load_dram
 from . import report
-from .options import config_option, json_option, scheduler_option
+from .options import Choices, config_option, json_option, scheduler_option, shape_option
+from .programs import compile_source
+from .remedy import remedy
 
 if TYPE_CHECKING:
     from ..apps.explore.study import Question, Trial
@@ -47,6 +49,7 @@ _COLUMNS |= {"dsp": "DSP", "clock_ns": "clock ns", "energy_uj": "uJ"}
 @click.option("--seed", default=0, type=click.IntRange(min=0), show_default=True, help="Of the search.")
 @click.option("--apply", "chosen", type=click.IntRange(min=0), metavar="K", help="Write the configuration of trial K.")
 @click.option("-o", "--output", metavar="X.json|X.png|X.svg", multiple=True, help="That file, or a plot of the front.")
+@shape_option
 @click.option("--dram", default="zynq_hp4", show_default=True, metavar="NAME|FILE", help="The memory behind the ports.")
 @config_option(help_text="What the space changes: preset, VTA configuration string, or JSON file.")
 @json_option
@@ -63,6 +66,7 @@ def command(
     seed: int,
     chosen: int | None,
     output: tuple[str, ...],
+    shapes: dict[str, tuple[int, ...]],
     dram: str,
     config: str,
     as_json: bool,
@@ -82,7 +86,7 @@ def command(
     config_file, plots = _outputs(output, chosen)
     base, memory = load_config(config), load_dram(dram)
     options = default_space(base, memory) if space is None else read_space(space, base, memory)
-    question = Question(networks, options, _objectives(objective) or DEFAULT, mhz)
+    question = Question(networks, options, _objectives(objective) or DEFAULT, mhz, shapes)
     question.check()
     with report.progress(f"{trials} points", trials) as advance, cluster.workers(workers, scheduler) as pool:
         explorer = Explorer(question, study, name or question.name(), seed, pool, workers, lambda _: advance())
@@ -92,10 +96,13 @@ def command(
         _apply(question, found, chosen, config_file)
     for plot in plots:
         _plot(plot, found, best, question)
+    advice = _advice(question, best)
     if as_json:
-        report.emit_json(_document(question, found, best))
+        report.emit_json(_document(question, found, best) | {"remedies": advice})
         return
     _print(question, found, best)
+    for text in advice.values():
+        report.say(text)
     if config_file is not None:
         report.say(f"{config_file}: the configuration of trial {chosen}")
 
@@ -130,6 +137,15 @@ def _apply(question: Question, trials: list[Trial], chosen: int, path: str) -> N
     config = question.space.point(trial.values).config.replace(name=Path(path).stem)
     with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(config.to_dict(), indent=1) + "\n")
+
+
+def _advice(question: Question, best: list[Trial]) -> dict[str, str]:
+    """The remedies of the networks that need one on the first configuration of the front, by their file."""
+    if not best:
+        return {}
+    cfg, choices = question.space.point(best[0].values).config, Choices(shapes=question.shapes)
+    found = {network: remedy(network, compile_source(network, cfg, choices)) for network in question.networks}
+    return {network: text for network, text in found.items() if text is not None}
 
 
 def _contracts(question: Question) -> dict[str, str]:

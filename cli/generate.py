@@ -31,6 +31,7 @@ from .layers import run_rows
 from .options import Choices, Where, config_option, json_option, where_options
 from .profile import Profile, profile_option
 from .programs import is_network, open_program
+from .remedy import remedy, say_remedy
 from .run import need_network
 
 
@@ -110,6 +111,7 @@ def command(
         writer.write(loaded, executable, prompt, tokens, choose)
         reports = loaded.reports
     about = {"model": model, "config": executable.cfg.name, "device": where.name, "contract": executable.contract}
+    about |= {"remedy": remedy(model, executable)}
     result = about | writer.result(where.clock_hz)
     if profiles:
         layers = run_rows(executable, [reports], where.clock_hz)
@@ -124,6 +126,7 @@ def command(
     else:
         profile.say(result)
         _summarise(result)
+        say_remedy(result["remedy"])
     return int(bool(writer.wrong))
 
 

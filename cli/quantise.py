@@ -21,13 +21,14 @@ from ..compiler.frontend.source import check_kind, kind_of
 from ..hw.config import Config, load_config
 from ..hw.errors import FileError, InputError, TilewrightError, UnsupportedError, one_line
 from ..hw.foreign import TEXT_BYTES, read_npz, read_regular
+from ..hw.needs import need
 from ..runtime.files import atomic_write
 from ..runtime.language import Tokenizer
 from . import report
 from .options import config_option, json_option, picture_options, shape_option
-from .page.quantised import quantised_page, ways_table
 from .programs import check_output
 
+_COLUMNS = {"snr_db": "SNR dB", "agreement": "same class %", "int8_accuracy": "right %"}
 _SHOWN = 8  # operators that lose most
 _LANGUAGE_MODELS = (".bin",)
 _TEXTS = 16  # of a checkpoint that perplexity is measured on
@@ -120,6 +121,7 @@ def command(
     if kind in FORMATS:
         check_output(output, (FORMATS[kind],), inputs)
     if page is not None:
+        need("the page of a report", "report", "bokeh")
         check_output(page, (".html",), inputs)
     with report.progress(f"reading {model}", 1) as advance:
         result = quantise(
@@ -136,6 +138,8 @@ def command(
         advance(0, f"predicting times on {cfg.name}")
         facts = _facts(result, model, output, cfg)
     if page is not None:
+        from .page.quantised import quantised_page  # which needs bokeh
+
         with atomic_write(page) as temporary:
             temporary.write_text(quantised_page(facts))
     if as_json:
@@ -204,6 +208,13 @@ def _print(facts: dict[str, Any]) -> None:
     report.say(
         f"{facts['network']}: {facts['way']}, signal to noise {facts['snr_db']:.1f} dB; run it with tilewright run"
     )
+
+
+def ways_table(facts: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
+    """(the columns, the rows) of the ways that were tried; what the network has no figures of is left out."""
+    used = {key: name for key, name in _COLUMNS.items() if facts[key] is not None}
+    rows = [[way["way"], *(way[key] * (1 if key == "snr_db" else 100) for key in used)] for way in facts["ways"]]
+    return ["ranges and form", *used.values()], rows
 
 
 def _say_times(facts: dict[str, Any]) -> None:

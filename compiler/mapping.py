@@ -288,7 +288,8 @@ def _layer(op: g.Divisible, ternary: int, cfg: Config) -> g.Divisible:
     count = others + (-others % cfg.block_out if ternary else 0) + ternary
     y = replace(op.output, shape=(op.output.shape[0], count, *op.output.shape[2:]))
     weight, scale = np.zeros((count, *op.weight.shape[1:]), np.int8), np.ones(count, np.float32)
-    return replace(op, output=y, weight=weight, weight_scale=scale, bias=np.zeros(count, np.int32), ternary=ternary)
+    facts = {"weight_scale": scale, "bias": np.zeros(count, np.int32), "steps": None}
+    return replace(op, output=y, weight=weight, ternary=ternary, **facts)
 
 
 Cost = Callable[[g.Divisible, int], float]  # (layer, number of its ternary channels) -> cycles

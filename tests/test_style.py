@@ -56,14 +56,14 @@ def test_files_that_modules_name_exist():
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
     "hw": 9_550,
-    "runtime": 12_270,
-    "compiler": 31_430,
+    "runtime": 12_290,
+    "compiler": 31_440,
     "sim": 8_970,
     "boards": 4_950,
-    "cli": 9_370,
-    "apps": 7_510,
+    "cli": 9_390,
+    "apps": 7_520,
     "tools": 3_720,
-    "tests": 66_550,
+    "tests": 66_590,
 }
 
 

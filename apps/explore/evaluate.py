@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ...compiler.cache import figures_file, read_json, write_json
@@ -36,6 +37,7 @@ def energy_uj(macs: float, dram_bytes: float, device_us: float, host_us: float) 
     return dynamic + REST_WATT * (device_us + host_us) + HOST_WATT * host_us
 
 
+Shapes = Mapping[str, tuple[int, ...]]
 INFEASIBLE = "infeasible"  # the key of a reason, in place of figures
 # modules that `evaluate` imports when it is first called, and this one
 MODULES = tuple(
@@ -46,21 +48,26 @@ MODULES = tuple(
 
 @dataclass(frozen=True)
 class Job:
-    """A measurement for a worker: files of networks with their digests, a configuration, a memory."""
+    """A measurement for a worker: files of networks with their digests, a configuration, a memory.
+
+    `shapes` are those of inputs with open sizes, by name, in every network.
+    """
 
     networks: tuple[tuple[str, str], ...]
     config: Mapping[str, Any]
     dram: Mapping[str, Any]
     mhz: int
+    shapes: Shapes = field(default_factory=dict)
 
 
-def job_of(networks: Sequence[str], config: Config, dram: Dram, mhz: int) -> Job:
-    """The job of `networks` on `config`. Raises `FileError` for a file that cannot be read."""
-    return Job(tuple((path, _digest(path)) for path in networks), config.to_dict(), asdict(dram), mhz)
+def job_of(networks: Sequence[str], config: Config, dram: Dram, mhz: int, shapes: Shapes = MappingProxyType({})) -> Job:
+    """The job of `networks` on `config`. Raises as `read_source`."""
+    files = tuple((path, _digest(read_source(path, shapes=shapes))) for path in networks)
+    return Job(files, config.to_dict(), asdict(dram), mhz, dict(shapes))
 
 
-def _digest(path: str) -> str:
-    return hashlib.sha256(repr(read_source(path).digest).encode()).hexdigest()
+def _digest(source: Source) -> str:
+    return hashlib.sha256(repr(source.digest).encode()).hexdigest()
 
 
 def evaluate(job: Job) -> dict[str, Any]:
@@ -76,10 +83,11 @@ def evaluate(job: Job) -> dict[str, Any]:
         return {INFEASIBLE: reason}
     found = {}
     for path, digest in job.networks:
-        if not Path(path).is_file() or _digest(path) != digest:
+        source = read_source(path, shapes=job.shapes) if Path(path).is_file() else None
+        if source is None or _digest(source) != digest:
             raise FileError(f"{path}: is missing or another file here; workers need the files of the networks")
         try:
-            found[path] = network_figures(path, config, Dram(**job.dram), job.mhz)
+            found[path] = network_figures(source, config, Dram(**job.dram), job.mhz)
         except TilewrightError as exc:
             return {INFEASIBLE: f"{Path(path).name}: {type(exc).__name__}: {exc}"}
     totals = {key: sum(one[key] for one in found.values()) for key in ("cycles", "host_us", "latency_us", "energy_uj")}
@@ -99,8 +107,8 @@ def misfit(config: Config, area: Area) -> str:
     return ""
 
 
-def network_figures(model: str | Source, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
-    """Cycles, microseconds, bytes moved and energy of one inference of a network, given as a file or its source.
+def network_figures(model: Source, config: Config, dram: Dram, mhz: int) -> dict[str, float]:
+    """Cycles, microseconds, bytes moved and energy of one inference of a network.
 
     It is compiled for `dram`, without the cache on disk: explorations would drive everything else out of it. Raises the
     errors of the compiler.

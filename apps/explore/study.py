@@ -25,7 +25,7 @@ from ...hw.errors import ConfigError, FileError, TilewrightError
 from ...hw.foreign import read_json
 from ...sim.dram import Dram, load_dram
 from .area import model_key
-from .evaluate import INFEASIBLE, Job, evaluate, job_of
+from .evaluate import INFEASIBLE, Job, Shapes, evaluate, job_of
 
 BLOCK = "block"  # block_in and block_out together
 _SHAPE = '{"block": [8, 16], "acc_bytes": [16384, 32768]}'
@@ -168,17 +168,18 @@ class Trial:
 
 @dataclass(frozen=True)
 class Question:
-    """The subject of a study: networks, a space, the clock, and the figures to minimise."""
+    """The subject of a study: networks, a space, the clock, the figures to minimise, shapes of open inputs by name."""
 
     networks: tuple[str, ...]
     space: Space
     objectives: tuple[str, ...] = DEFAULT
     mhz: int = 100
+    shapes: Shapes = field(default_factory=dict)
 
     def job(self, values: Values) -> Job:
         """Raises `ConfigError` where `values` are no configuration."""
         point = self.space.point(values)
-        return job_of(self.networks, point.config, point.dram, self.mhz)
+        return job_of(self.networks, point.config, point.dram, self.mhz, self.shapes)
 
     def topic(self) -> str:
         """The objectives, which a study must share to be continued."""
@@ -192,7 +193,7 @@ class Question:
             asdict(space.dram),
             {k: list(v) for k, v in space.choices.items()},
         ]
-        files = networks_key(job_of(self.networks, space.base, space.dram, self.mhz))
+        files = networks_key(job_of(self.networks, space.base, space.dram, self.mhz, self.shapes))
         return f"explore {content_key(facts, files, self.objectives, self.mhz, model_key())[:12]}"
 
     def check(self) -> None:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..quantise import ways_table
 from .page import document, html_table, note, tiles
 
-_COLUMNS = {"snr_db": "SNR dB", "agreement": "same class %", "int8_accuracy": "right %"}
 _OPERATORS = (
     "Signal to noise of each result against that of the float network on the same samples, and how much lower it is "
     "than that of the worst of the operator's inputs. What loses much may stay in float: --keep NAME."
 )
-
-
-def ways_table(facts: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
-    """(the columns, the rows) of the ways that were tried; what the network has no figures of is left out."""
-    used = {key: name for key, name in _COLUMNS.items() if facts[key] is not None}
-    rows = [[way["way"], *(way[key] * (1 if key == "snr_db" else 100) for key in used)] for way in facts["ways"]]
-    return ["ranges and form", *used.values()], rows
 
 
 def quantised_page(facts: dict[str, Any]) -> str:

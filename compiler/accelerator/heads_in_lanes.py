@@ -130,7 +130,8 @@ class _Rules:
             there, scale = places >= 0, op.weight_scale[places]
             y = replace(op.output, name=f"{op.output.name}.lanes", shape=(op.output.shape[0], len(places)))
             weight, bias = op.weight[places] * there[:, None], op.bias[places] * there
-            op = stand_in(PaddedDense, op, output=y, weight=weight, bias=bias, weight_scale=scale, work=work)
+            facts = {"weight_scale": scale, "steps": None if op.steps is None else op.steps[places]}
+            op = stand_in(PaddedDense, op, output=y, weight=weight, bias=bias, work=work, **facts)
             self.instead |= {move.name: move.output for move in passed}
             self.instead[last.name] = [g.Lanes(last.name, (y,), last.output, self.block)]
         return [*lanes, op]

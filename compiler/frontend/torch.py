@@ -13,6 +13,7 @@ import logging
 import re
 import warnings
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +59,10 @@ def import_torch(program: Any, name: str = "program") -> g.Graph:
     if isinstance(program, (str, Path, Source)):
         source = as_source(program)
         path, program = source.path, read_program(source)
-    source = Source(path, as_onnx(program, str(path)).SerializeToString())
-    return import_onnx(source)
+    graph = import_onnx(Source(path, as_onnx(program, str(path)).SerializeToString()))
+    # torch multiplies by the reciprocal of a scale: that decides ties, which means of images have
+    ops = (replace(op, reciprocal=True) if isinstance(op, g.Quantize) else op for op in graph.ops)
+    return replace(graph, ops=tuple(ops))
 
 
 def read_program(source: Source) -> Any:

@@ -23,17 +23,19 @@ _ADD_SHIFT_16 = 15  # of operands of 16 bits
 class Quantize(Operator):
     """float32 -> int8 or int16: `clamp(round(x / scale) + zero_point)`, in float32.
 
-    Ties go to the even value (ONNX), or with `ties_away` away from zero (TensorFlow Lite).
+    Ties go to the even value (ONNX), or with `ties_away` away from zero (TensorFlow Lite). With `reciprocal` x is
+    multiplied by that of the scale, rounded to float32 (PyTorch).
     """
 
     elementwise = True
 
     ties_away: bool = False
+    reciprocal: bool = False
 
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernel on the host, which is told of int16 results."""
         dtype = " dtype" if self.output.dtype == "int16" else ""
-        return (Kernel("quantize", f"scale=output.scale zero_point ties_away{dtype}"),)
+        return (Kernel("quantize", f"scale=output.scale zero_point ties_away reciprocal?{dtype}"),)
 
     def check(self) -> None:
         dtype = "int16" if self.output.dtype == "int16" else "int8"

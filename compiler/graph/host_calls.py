@@ -34,7 +34,8 @@ class Kernel:
 
     A name stands for the operator's attribute of that name, or for the path in `_PLACES`; `name=path` gives another
     path, such as `count=output.shape.-1`, of attributes and indices, where `*` stands for all elements. An attribute
-    `name?` is left out if the operator has the default value. `dtype` of the result is the output's unless given.
+    `name?` is left out if the operator has the default value, an array if it is None. `dtype` of the result is the
+    output's unless given.
     """
 
     name: str
@@ -50,7 +51,8 @@ class Kernel:
             value = contract if name == "contract" else _found(op, place)
             if not item.endswith("?") or value != op.__dataclass_fields__[name].default:
                 attrs[name] = _listed(value)
-        constants = {name: _found(op, place) for name, place in map(_parts, self.constants.split())}
+        constants = {name: _found(op, place) for name, place in map(_parts, self.constants.replace("?", "").split())}
+        constants = {name: array for name, array in constants.items() if array is not None}
         return HostCall(self.name, attrs, constants, self.dtype or op.output.dtype)
 
 

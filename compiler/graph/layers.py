@@ -1,6 +1,6 @@
 """The quantised operators with weights: convolutions and dense layers, their biases and their requantisation.
 
-All compute `clamp(y.zero_point + R(acc), low, high)` with `acc = bias + sum((x - x.zero_point) * weight)`, wrapped to
+All compute `clamp(zero_points + R(acc), low, high)` with `acc = bias + sum((x - x.zero_point) * weight)`, wrapped to
 32 bits, and R per output channel by `multipliers` in the compilation's contract.
 """
 
@@ -20,7 +20,7 @@ from .operators import Operator, Reach, by_channel
 from .ranges import sums
 
 REQUANTISE = Kernel(
-    "requantise", "zero_point low high contract", "multiplier exponent"
+    "requantise", "zero_point low high contract", "multiplier exponent steps?"
 )  # accumulators of a layer to int8
 
 
@@ -34,6 +34,9 @@ class Linear(Operator):
     With `float32_scale` the product of the scales of input and weights is rounded to float32, as TensorFlow Lite does
     for dense layers with one weight scale, and in uint8 for all layers. With `exact` the scales are fractions by powers
     of two, and R rounds once in every contract. `contract`, if given, is that of R whatever the compilation's is.
+
+    `steps`, int32 (O,), are added to the output's zero point, as the whole steps of a real bias: what is left of it may
+    be close to an integer in `bias` where the bias itself is not.
     """
 
     weight: np.ndarray
@@ -44,6 +47,7 @@ class Linear(Operator):
     float32_scale: bool = field(default=False, kw_only=True)
     exact: bool = field(default=False, kw_only=True)
     contract: str | None = field(default=None, kw_only=True)
+    steps: np.ndarray | None = field(default=None, kw_only=True)
     groups = 1  # an output channel reads the input channels of its group; convolutions may have several groups
     carries = (0,)
 
@@ -55,9 +59,16 @@ class Linear(Operator):
         self.expect("the biases' dtype", str(self.bias.dtype), "int32")
         self.expect("the scales' shape", self.weight_scale.shape, (channels,))
         self.expect("the biases' shape", self.bias.shape, (channels,))
+        self.expect("the zero points' shape", self.zero_points.shape, (channels,))
+        self.expect("whether the zero points are int8", bool((np.abs(self.zero_points + 0.5) < 128).all()), True)
         self.expect("whether the contract is known", self.contract in (None, *CONTRACTS), True)
         self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int8", "int8"))
         self.expect_clamp(self.low, self.high)
+
+    @property
+    def zero_points(self) -> np.ndarray:
+        """int32 (O,): what is added to R in each channel."""
+        return np.int32(self.output.zero_point) + (np.zeros_like(self.bias) if self.steps is None else self.steps)
 
     @property
     def depthwise(self) -> bool:
@@ -101,7 +112,7 @@ class Linear(Operator):
     @property
     def scaling(self) -> dict[str, Any]:
         """How the scales become multipliers, and how R rounds, for layers made of this one."""
-        return {"float32_scale": self.float32_scale, "exact": self.exact, "contract": self.contract}
+        return {name: getattr(self, name) for name in ("float32_scale", "exact", "contract", "steps")}
 
 
 @dataclass(frozen=True, eq=False)

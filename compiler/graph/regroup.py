@@ -333,11 +333,11 @@ def _thresholds(op: g.Linear, factor: AnyArray, low: AnyArray, high: AnyArray, c
 
     The result of s is `requantise(bias + factor * s)`; the threshold is high + 1 where no s reaches v.
     """
-    multiplier, exponent = (part[:, None] for part in op.multipliers)
+    multiplier, exponent, zero_point = (part[:, None] for part in (*op.multipliers, op.zero_points))
     bias, factor = op.bias.astype(np.int64)[:, None], factor[:, None]
     first = np.broadcast_to(low[:, None], (len(low), len(_VALUES))).copy()
     last = np.broadcast_to(high[:, None] + 1, first.shape).copy()
-    facts = op.output.zero_point, op.low, op.high, op.contract or contract
+    facts = zero_point, op.low, op.high, op.contract or contract
     while (first < last).any():
         middle = (first + last) // 2
         reached = requantise(bias + factor * middle, multiplier, exponent, *facts) >= _VALUES
@@ -442,6 +442,7 @@ class _Rewriter:
         if tie.kind is Kind.LAYER and tie.operands == (1,):
             weight = _in_order(weight, self._orders.of(op.x.name), 1)
         facts: dict[str, Any] = {"weight": _in_order(weight, order, 0), "bias": _in_order(layer.bias, order, 0)}
+        facts["steps"] = None if layer.steps is None else _in_order(layer.steps, order, 0)
         scale = layer.weight_scale if order is None else layer.weight_scale[np.maximum(order, 0)]
         if layer.depthwise:
             facts["groups"] = y.shape[1]

@@ -223,7 +223,7 @@ def _to_pairs(op: g.QConv2d, x: g.Tensor, weight: np.ndarray, stride: int, pads:
         (op.pads[0], pads[0], op.pads[2], pads[1]),
         op.dilations,
         work=op.macs,
-        **op.scaling,
+        **op.scaling | {"steps": None if op.steps is None else np.tile(op.steps, 2)},
     )
 
 

@@ -149,13 +149,14 @@ def _parts(rec: Recording, op: g.QConv2d, count: int) -> Iterator[g.QConv2d]:
             rec.activations[part.name] = rec.part(t, part, first * channels)
             parts.append(part)
         own = slice(first * outputs, (first + size) * outputs)
-        facts = {"weight": op.weight[own], "weight_scale": op.weight_scale[own], "bias": op.bias[own]}
+        facts: dict[str, Any] = {"weight": op.weight[own], "weight_scale": op.weight_scale[own], "bias": op.bias[own]}
+        facts["steps"] = None if op.steps is None else op.steps[own]
         yield replace(op, name=f"{op.name}.{first}", inputs=(parts[0],), output=parts[1], groups=size, **facts)
 
 
 def _same_for_all(op: g.Linear) -> bool:
     """True if the store's parameters are those of every channel: scales per tensor, no biases."""
-    return all((values == values[0]).all() for values in (*op.multipliers, op.corrected_bias))
+    return all((values == values[0]).all() for values in (*op.multipliers, op.zero_points, op.corrected_bias))
 
 
 def _append(

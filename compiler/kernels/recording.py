@@ -179,9 +179,9 @@ def channel_parameters(rec: Recording, op: g.Linear, bias: NDArray[np.int32] | n
 
     If `bias` is one number, they are those of one block of channels, whose scales must be equal.
     """
-    scale = op.multipliers if np.ndim(bias) else tuple(int(each[0]) for each in op.multipliers)
-    store = Requant(0, 0, 0, op.output.zero_point, op.low, op.high, op.contract or rec.contract)
-    facts = asdict(store) | dict(zip(("multiplier", "exponent"), scale))
+    values = zip(("multiplier", "exponent", "zero_point"), (*op.multipliers, op.zero_points))
+    store = Requant(0, 0, 0, 0, op.low, op.high, op.contract or rec.contract)
+    facts = asdict(store) | {name: value if np.ndim(bias) else int(value[0]) for name, value in values}
     return rec.parameters(f"{op.name}.par", **facts | {"bias": bias})
 
 

@@ -42,15 +42,25 @@ _EVERY = np.arange(-128, 128).astype(np.int8)
 _BELOW_HALF = np.nextafter(np.float32(0.5), np.float32(0))
 
 
-def quantize(x: Float32, *, scale: float, zero_point: int, ties_away: bool = False, dtype: str = "int8") -> AnyArray:
+def quantize(
+    x: Float32,
+    *,
+    scale: float,
+    zero_point: int,
+    ties_away: bool = False,
+    dtype: str = "int8",
+    reciprocal: bool = False,
+) -> AnyArray:
     """`clamp(round(x / scale) + zero_point)` as `dtype`, int8 or int16, divided in float32.
 
-    Ties go to the even value, as in ONNX, or away from zero. Raises `InputError` for values that are not numbers.
+    Ties go to the even value, as in ONNX, or away from zero. With `reciprocal` x is multiplied by float32 `1 / scale`.
+    Raises `InputError` for values that are not numbers.
     """
     if np.isnan(x).any():
         raise InputError(f"the input holds NaN, which has no {dtype} value")
     with np.errstate(over="ignore"):  # the largest numbers are clamped like those that are not finite
-        q = np.asarray(x, np.float32) / np.float32(scale)
+        real, divisor = np.asarray(x, np.float32), np.float32(scale)
+        q = real * np.float32(1 / np.float64(divisor)) if reciprocal else real / divisor
     q = np.trunc(q + np.copysign(_BELOW_HALF, q)) if ties_away else np.rint(q)
     return _clamped(q + zero_point, dtype)
 
@@ -236,7 +246,7 @@ ROWS = (
         _quantised,
         {"zero_point": INT16, "dtype": OneOf(WIDE)},
         ("float32",),
-        c=C("tw_quantize", "x out out_type size scale zero_point ties_away", checked=True),
+        c=C("tw_quantize", "x out out_type size scale zero_point ties_away reciprocal", checked=True),
     ),
     HostOp(expect_numbers, giving("int8"), c=C("tw_expect_numbers", "x out size", checked=True)),
     HostOp(

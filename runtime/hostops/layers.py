@@ -104,10 +104,12 @@ def requantise(
     low: int = -128,
     high: int = 127,
     contract: str = "double",
+    steps: AnyArray | None = None,
 ) -> Int8:
-    """int8 `clamp(zero_point + R(acc), low, high)`; multiplier and exponent per channel (dimension 1)."""
-    m, e = (part.reshape(-1, *(1,) * (acc.ndim - 2)) for part in (multiplier, exponent))
-    return rounding.requantise(acc, m, e, zero_point, low, high, contract)
+    """int8 `clamp(zero_point + steps + R(acc), low, high)`; multiplier, exponent, steps per channel (dimension 1)."""
+    zeros = zero_point + (np.zeros_like(exponent) if steps is None else steps)
+    m, e, z = (part.reshape(-1, *(1,) * (acc.ndim - 2)) for part in (multiplier, exponent, zeros))
+    return rounding.requantise(acc, m, e, z, low, high, contract)
 
 
 def pad_image(x: AnyArray, pads: Ints, value: float) -> AnyArray:
@@ -222,13 +224,14 @@ def need_per_channel(x: Operand, a: Attrs, *names: str) -> None:
 
 
 def _requantised(inputs: Operands, a: Attrs) -> Operand:
-    need_per_channel(inputs[0], a, "multiplier", "exponent")
+    need_per_channel(inputs[0], a, "multiplier", "exponent", *(() if a["steps"] is None else ("steps",)))
     return Operand(inputs[0].shape, "int8")
 
 
 def _requantise_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
-    arguments = f"x out x.shape.:2 {math.prod(output.shape[2:])} multiplier+exponent once zero_point low high"
-    C("tw_requantise_channels", arguments)(w, inputs, output, a)
+    zeros = a["zero_point"] + (np.zeros_like(a["exponent"]) if a["steps"] is None else a["steps"])
+    arguments = f"x out x.shape.:2 {math.prod(output.shape[2:])} multiplier+exponent+zeros once low high"
+    C("tw_requantise_channels", arguments)(w, inputs, output, {**a, "zeros": zeros})
 
 
 def _weight(rank: int) -> dict[str, Kind]:
@@ -263,7 +266,14 @@ ROWS = (
         narrow=True,
     ),
     HostOp(dense_accumulators, _dense, _layer(2), WIDE, (2,), c=_dense_in_c("0"), narrow=True),
-    HostOp(requantise, _requantised, PER_CHANNEL, ("int32",), (2, 3, 4), c=_requantise_in_c),
+    HostOp(
+        requantise,
+        _requantised,
+        {**PER_CHANNEL, "steps": Array(1, ("int32",), -255, 255)},
+        ("int32",),
+        (2, 3, 4),
+        c=_requantise_in_c,
+    ),
     HostOp(
         dense_int16,
         _dense_rows,

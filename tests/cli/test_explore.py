@@ -73,6 +73,24 @@ def test_mistakes(explore, tmp_path, monkeypatch, options, status, text):
     assert not (tmp_path / "y.json").exists()
 
 
+def test_sizes_of_a_network_that_has_open_ones(tilewright, tmp_path):
+    """The product of a larger picture takes more of the host's time; other sizes are another measurement."""
+    onnx = pytest.importorskip("onnx")
+    image, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 4]) for name in ("image", "y"))
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Mul", ["image", "image"], ["y"])], "g", [image], [y])
+    path = tmp_path / "net.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), path)
+    (tmp_path / "space.json").write_text('{"queue_depth": [8]}')
+    study = ("--study", f"sqlite:///{tmp_path}/study.db", "--name", "x", "--space", tmp_path / "space.json")
+    run = ("explore", path, "--config", "tiny", *study, "--json")
+    small, large = (
+        json.loads(tilewright(*run, "--trials", k + 1, "--shape", f"image={n},4").out) for k, n in enumerate((2, 9000))
+    )
+    assert [one["host_us"] for one in small["every"]] < [one["host_us"] for one in large["every"][1:]]
+    done = tilewright(*run, "--shape", "x=1,4")
+    assert done.status == 9 and "'x'" in done.err
+
+
 @pytest.mark.slow
 def test_a_killed_run_loses_no_finished_trial(space, tmp_path):
     base = tmp_path / "study.db"

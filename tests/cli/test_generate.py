@@ -8,6 +8,7 @@ import pytest
 
 from tests.compiler.frontend.llama.conftest import llama_bytes
 from tests.runtime.test_language import PIECES, tokenizer_bytes
+from tilewright.cli import remedy
 from tilewright.cli.generate import PARTS, Writer, recomputing, shares
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.network import compile_graph, launch_cycles
@@ -105,6 +106,14 @@ def test_mistakes_are_one_line(tilewright, small, options, status, text):
     done = tilewright(*small, *options)
     assert text in done.err and done.err.count("\n") == 1 and len(done.err) < 330 and done.status == status
     assert not done.out  # it is refused before the text
+
+
+def test_what_the_host_computes_is_said(tilewright, small, monkeypatch):
+    """Of a program whose layers are on the host; that of this checkpoint has enough on the device."""
+    assert json.loads(tilewright(*small, "--tokens", 2, "--json").out)["remedy"] is None
+    monkeypatch.setattr(remedy, "share_on_device", lambda executable: 0.25)
+    done = tilewright(*small, "--tokens", 2)
+    assert done.out.splitlines()[-1].startswith("25 % of the multiply-accumulates are on the device, as ")
 
 
 def test_other_programs_are_refused(refused, small, tmp_path):

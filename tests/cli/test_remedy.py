@@ -58,6 +58,16 @@ def test_a_float_network_names_the_command(tilewright, float_network, tmp_path, 
         assert html.escape(text) in (tmp_path / "x.html").read_text()
 
 
+def test_an_exploration_names_the_command(tilewright, float_network, tmp_path):
+    pytest.importorskip("optuna")
+    (tmp_path / "space.json").write_text('{"queue_depth": [8]}')
+    study = ("--study", f"sqlite:///{tmp_path}/study.db", "--space", tmp_path / "space.json", "--trials", 1)
+    run = ("explore", float_network, "--config", "tiny", *study)
+    text = tilewright(*run).out.splitlines()[-1]
+    assert text.endswith(f"is a float network: tilewright quantise {float_network} --calibration DATA.npz")
+    assert json.loads(tilewright(*run, "--json").out)["remedies"] == {str(float_network): text}
+
+
 def test_a_program_of_a_float_network_names_the_way(tilewright, float_network, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.ones((1, 4, 6, 6), np.float32))
     assert tilewright("compile", float_network, "-o", tmp_path / "net.tw").status == 0

@@ -50,7 +50,7 @@ LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # distance from a tie in steps of the output, the share of such sums, and the most sums that are looked at
 _NEAR_TIE, _TIES, _SUMS = 2.0**-15, 2.0**-10, 1 << 16
 _INT32 = np.iinfo(np.int32)
-_UNEVEN = 2.0**-10  # distance of a bias from a whole number of units
+_UNEVEN = 2.0**-10  # distance from a whole number of units that a bias may have
 _UNIT = 127  # the largest weight of a channel that is only scaled
 
 
@@ -219,11 +219,12 @@ def _bare(value: Value) -> _Bare:
 
 
 class _Layer(NamedTuple):
-    """A layer: weights int64 (O, ...), their scales float64 (O,), int32 biases (O,)."""
+    """A layer: weights int64 (O, ...), their scales float64 (O,), int32 biases (O,), steps as `g.Linear` has them."""
 
     weight: np.ndarray
     scale: np.ndarray
     bias: np.ndarray
+    steps: np.ndarray | None
 
 
 def linear(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
@@ -289,9 +290,9 @@ def _layer(
 ) -> _Layer | None:
     """The layer of weights (O, ...) and real biases (O,), or their `exact` integers, on `x`; None beyond int32.
 
-    Scales become positive. A channel whose bias is no whole number of units gets weights as large as int8 holds, so
-    that its units are fine: few-bit weights have coarse ones. A channel whose sums leave int32, as with biases that
-    onnxruntime's quantiser clips, gets weights of 0 if its result does not depend on the input.
+    Scales become positive. A bias that is no whole number of units is one plus whole steps of the result, or nearly. A
+    channel whose sums leave int32, as with biases that onnxruntime's quantiser clips, gets weights of 0 if its result
+    does not depend on the input.
     """
     column = (-1,) + (1,) * (weight.ndim - 1)
     sign, y = np.where(scale < 0, -1, 1), result.y
@@ -299,16 +300,11 @@ def _layer(
     scale = np.abs(scale).astype(np.float32).astype(np.float64)
     low, high = ranges.sums(weight, np.zeros(len(weight), np.int64), x.ends)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        if exact is None:
-            bias = np.where((real == 0) | (scale == 0), 0, real / (x.scale * scale))
-            finer = np.minimum(
-                _UNIT // np.maximum(np.abs(weight).max(tuple(range(1, weight.ndim))), 1),
-                _INT32.max // (np.maximum(-low, high) + np.abs(bias) + 1),
-            )
-            finer = np.where(np.abs(bias - np.rint(bias)) > _UNEVEN, np.maximum(finer, 1), 1).astype(np.int64)
-            weight, scale = weight * finer.reshape(column), (scale / finer).astype(np.float32).astype(np.float64)
-            low, high = low * finer, high * finer
-        bias = np.where(real == 0, 0, np.rint(real / (x.scale * scale))) if exact is None else exact
+        bias, steps = exact, np.zeros_like(low)
+        if bias is None:
+            units, step = np.where(real == 0, 0, real / (x.scale * scale)), y.scale / (x.scale * scale)
+            steps = _whole_steps(units, step, y.zero_point, low, high)
+            bias = np.rint(units - np.where(steps == 0, 0, steps * step))
         wrong = ~((bias + low >= _INT32.min) & (bias + high <= _INT32.max))
         ends = (np.rint((real + end * x.scale * scale).astype(np.float32) / np.float32(y.scale)) for end in (low, high))
         least, most = (np.clip(end + y.zero_point, *result.clamp) for end in ends)
@@ -316,8 +312,21 @@ def _layer(
         return None
     if wrong.any():
         weight, scale = np.where(wrong.reshape(column), 0, weight), np.where(wrong, y.scale / x.scale, scale)
-        bias = np.where(wrong, least - y.zero_point, bias)
-    return _Layer(weight, scale, bias.astype(np.int32))
+        bias, steps = np.where(wrong, least - y.zero_point, bias), np.where(wrong, 0, steps)
+    return _Layer(weight, scale, bias.astype(np.int32), steps.astype(np.int32) if steps.any() else None)
+
+
+def _whole_steps(units: np.ndarray, step: np.ndarray, zero_point: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """int64 (O,): the steps of the result, `step` units each, without which biases of `units` are closest to integers.
+
+    They are 0 where the biases are close themselves, and where sums from `low` to `high` would leave int32.
+    """
+    steps = np.array(sorted(range(-128 - zero_point, 128 - zero_point), key=abs))
+    left = units[:, None] - np.where(steps == 0, 0, steps * step[:, None])
+    uneven = np.abs(left - np.rint(left))
+    wide = (left + low[:, None] < _INT32.min) | (left + high[:, None] > _INT32.max)
+    uneven = np.where(wide | np.isnan(uneven), np.inf, np.where((steps == 0) & (uneven < _UNEVEN), -1, uneven))
+    return steps[uneven.argmin(1)]
 
 
 def _exact_bias(rest: list, x_scale: float, scales: np.ndarray) -> np.ndarray | None:
@@ -346,8 +355,8 @@ def _dense(imp: Quantiser, node: Node, x: g.Tensor, layer: _Layer, result: Resul
     rows, parameters = _parameters(imp, name, rows, layer, result.clamp, 1)
     y = replace(result.y, shape=(rows.shape[0], len(layer.weight)))
     if y.shape == shape:
-        return imp.checked(node, g.QDense(name, (rows,), y, *parameters), result.wanted)
-    flat = imp.checked(node, g.QDense(name, (rows,), y, *parameters))
+        return imp.checked(node, g.QDense(name, (rows,), y, *parameters, steps=layer.steps), result.wanted)
+    flat = imp.checked(node, g.QDense(name, (rows,), y, *parameters, steps=layer.steps))
     return imp.reshape(f"{name}.reshape", flat, shape, result.wanted)
 
 
@@ -358,11 +367,11 @@ def _conv(imp: Quantiser, node: Node, x: g.Tensor, layer: _Layer, result: Result
     if node.op == "Conv":
         strides, pads, dilations, groups = geometry.convolution(imp, node, x.shape, _file_shape(layer, x))
         image, parameters = _parameters(imp, name, image, layer, result.clamp, groups)
-        op: g.Operator = g.QConv2d(name, (image,), y, *parameters, strides, pads, dilations, groups)
+        op: g.Operator = g.QConv2d(name, (image,), y, *parameters, strides, pads, dilations, groups, steps=layer.steps)
     else:
         strides, pads, *_ = geometry.transposed(imp, _undilated(node), x.shape, _file_shape(layer, x))
         image, parameters = _parameters(imp, name, image, layer, result.clamp, 1)
-        op = g.QConvTranspose2d(name, (image,), y, *parameters, strides, pads)
+        op = g.QConvTranspose2d(name, (image,), y, *parameters, strides, pads, steps=layer.steps)
     return imp.checked(node, op, result.wanted, shape)
 
 
@@ -395,7 +404,8 @@ def scaled_channels(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | N
     scales = layer.scale.astype(np.float32)
     weights = layer.weight.astype(np.int8)
     y = replace(result.y, shape=shape)
-    op = g.QConv2d(node.name, (image,), y, weights, scales, layer.bias, *result.clamp, groups=c)
+    parameters = weights, scales, layer.bias, *result.clamp
+    op = g.QConv2d(node.name, (image,), y, *parameters, groups=c, steps=layer.steps)
     return imp.checked(node, op, result.wanted, core.shape)
 
 

@@ -47,12 +47,14 @@ void tw_conv_transpose2d(const int8_t *x, int32_t *y, const void *weights, int32
                 }
 }
 
-/* Images of so many channels of inner values; per channel a multiplier and an exponent in scales; once: rounded once */
+/* Images of so many channels of inner values; per channel a multiplier, an exponent and a zero point in scales; once:
+ * rounded once */
 void tw_requantise_channels(const int32_t *x, int8_t *y, int32_t images, int32_t channels, int32_t inner,
-                            const int32_t *scales, int32_t once, int32_t zero_point, int32_t low, int32_t high) {
+                            const int32_t *scales, int32_t once, int32_t low, int32_t high) {
     for (int32_t n = 0; n < images; n++)
         for (int32_t channel = 0; channel < channels; channel++) {
             int32_t multiplier = scales[channel], exponent = scales[channels + channel];
+            int32_t zero_point = scales[2 * channels + channel];
             for (int32_t k = 0; k < inner; k++)
                 *y++ = (int8_t)tw_clamp(tw_rescale(*x++, multiplier, exponent, once) + zero_point, low, high);
         }

@@ -2,11 +2,11 @@
 
 /* clamp(round(x / scale) + zero_point) as int8 or int16, ties to even or away from zero; 0 if there is NaN */
 int tw_quantize(const float *x, void *y, int32_t type, int32_t size, float scale, int32_t zero_point,
-                int32_t ties_away) {
+                int32_t ties_away, int32_t reciprocal) {
     int32_t half = type == TW_INT8 ? 128 : 32768;
     float far = 8.0f * (float)half;
     for (int32_t k = 0; k < size; k++) {
-        float q = x[k] / scale;
+        float q = reciprocal ? x[k] * (float)(1.0 / (double)scale) : x[k] / scale;
         if (x[k] != x[k]) return 0;
         q = q > far ? far : q < -far ? -far : q; /* all further out become the same */
         if (ties_away) q += q < 0.0f ? -0x1.fffffep-2f : 0x1.fffffep-2f; /* the float before 0.5: ties become whole */

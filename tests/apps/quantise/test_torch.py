@@ -1,5 +1,6 @@
 """Modules and programs of PyTorch, and data as PyTorch has it: `make test-torch`, in an environment of its own."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,19 @@ def test_programs_and_files(tmp_path, network, samples, quantised):
     assert import_model(tmp_path / "int8.onnx").layers
     with pytest.raises(UnsupportedError, match="is quantised already"):
         tw.quantise(tmp_path / "int8.onnx", tmp_path / "samples.npz")
+
+
+def test_a_file_from_the_command_line(tmp_path, network, samples, quantised, capsys):
+    from tilewright.cli.main import run
+
+    image, features, labels = samples
+    torch.export.save(torch.export.export(network.eval(), (image[:1], features[:1])), tmp_path / "network.pt2")
+    np.savez(tmp_path / "samples.npz", image=image.numpy(), features=features.numpy(), labels=labels.numpy())
+    command = ["quantise", str(tmp_path / "network.pt2"), "--calibration", str(tmp_path / "samples.npz")]
+    assert run([*command, "--config", "tiny", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["snr_db"] == quantised.comparison.snr_db and facts["float_accuracy"] == 1
+    assert facts["network"] == str(tmp_path / "network.int8.onnx") and import_model(facts["network"]).layers
 
 
 @pytest.mark.parametrize(

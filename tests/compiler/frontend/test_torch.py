@@ -202,6 +202,9 @@ FLOATS: dict[str, tuple[Any, tuple[int, ...]]] = {
 }
 
 
+TIES = ("global mean",)
+
+
 def xnnpack(**options):
     module = importlib.import_module("torchao.testing.pt2e._xnnpack_quantizer")
     config = module.get_symmetric_quantization_config(is_per_channel=True, **options)
@@ -227,8 +230,8 @@ def converted(module, shape, quantiser, generator):
 @pytest.mark.parametrize("quantiser", [xnnpack, x86_inductor])
 @pytest.mark.parametrize("name", FLOATS)
 def test_networks_of_both_quantisers(tmp_path, name, quantiser):
-    """They compute what PyTorch computes: within rounding, but for integers one apart where PyTorch's sums in float32,
-    or biases that become integers here, end on the other side of a tie."""
+    """They compute what PyTorch computes, but for means of all pixels whose sum is half way between two steps: there
+    the order of PyTorch's additions in float32 decides."""
     make, shape = FLOATS[name]
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
@@ -243,9 +246,8 @@ def test_networks_of_both_quantisers(tmp_path, name, quantiser):
             expected = module(x).numpy()
         assert mine.shape == expected.shape
         differences.append(np.abs(mine - expected) / np.abs(expected).max())
-    assert np.max(differences) < 0.03
-    if quantiser is xnnpack:  # results are steps; one step in an x86 network's middle changes many float results
-        assert graph.layers and np.mean(np.array(differences) > 1e-5) < 0.05
+    assert graph.layers or quantiser is x86_inductor
+    assert np.max(differences) < (0.03 if name in TIES else 1e-5)
 
 
 def test_what_stays_in_float():

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from tests.compiler.kernels.operators import NONE, SAME, conv, dense, dense16, tensor, transposed
 from tilewright.compiler import graph as g
 from tilewright.compiler.conv_shape import ConvShape
+from tilewright.compiler.graph import reference
 from tilewright.compiler.kernels.conv import groups_per_part, whole_image
 from tilewright.compiler.kernels.language import cycles, why_not
 from tilewright.compiler.kernels.two_units import Layer, divided
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.errors import UnsupportedError
+from tilewright.hw.errors import InputError, UnsupportedError
 from tilewright.hw.isa import AluOp, Isa, Op, known_isa
 from tilewright.runtime.device import program_stats
 from tilewright.runtime.executable import HostStep, LaunchStep
@@ -44,6 +45,33 @@ def test_scales_of_all_channels_are_one_entry_of_parameters(exact, make, cfg):
     for last, entries in ((0.01, 1), (0.011, -(-37 // cfg.block_out))):
         launch = exact(replace(op, weight_scale=np.array([0.01] * 36 + [last], np.float32)), cfg=cfg)
         assert sum(f["y_size"] * f["x_size"] for name, f in decoded(launch) if name == "LOAD.PAR") == entries
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        dense(2, 40, 21),
+        conv(64, (7, 6), 36, (3, 2), groups=4),
+        conv(20, (5, 5), 20, groups=20),
+        transposed(1, 3, (4, 4), 5, (3, 3), (2, 2), NONE),
+    ],
+    ids=["dense", "groups", "depthwise", "transposed"],
+)
+@pytest.mark.parametrize("cfg", [CFG, TINY])
+def test_each_channel_has_its_zero_point(exact_graph, op, cfg):
+    """A step more in the zero point, and as many units less in the bias, are the same results, on each device."""
+    steps = np.arange(len(op.bias), dtype=np.int32) % 5 - 2
+    op = replace(op, weight_scale=np.full(len(op.bias), op.output.scale / op.x.scale / 512, np.float32))
+    moved = replace(op, steps=steps, bias=op.bias - 512 * steps)
+    x = np.random.default_rng(1).integers(-128, 128, op.x.shape).astype(np.int8)
+    results = []
+    for each in (op, moved):
+        graph = g.Graph("g", (op.x,), (op.output,), (each,))
+        exact_graph(graph, cfg, contract="single", data={"x": x})
+        results.append(reference.run(graph, {"x": x})[0][op.output.name])
+    assert np.array_equal(*results) and len(np.unique(results[0])) > 10
+    with pytest.raises(InputError, match="whether the zero points are int8"):
+        replace(op, steps=np.full_like(op.bias, 200))
 
 
 @pytest.mark.circuit

@@ -238,7 +238,9 @@ def test_a_step_is_statements_data_scratch_and_sources():
 
 def test_a_checked_statement_leaves_the_function():
     (statement,) = translated("quantize", [(4,), (4,)], ["float32", "int8"], scale=0.1, zero_point=-3).statements
-    assert str(statement) == "if (!tw_quantize(t0, t1, TW_INT8, 4, 0x1.99999a0000000p-4f, -3, 0)) return TW_BAD_INPUT;"
+    assert (
+        str(statement) == "if (!tw_quantize(t0, t1, TW_INT8, 4, 0x1.99999a0000000p-4f, -3, 0, 0)) return TW_BAD_INPUT;"
+    )
 
 
 def test_a_cache_is_written_in_place_where_it_has_one_place():

@@ -226,8 +226,9 @@ def half_away(real):
     return np.copysign(np.floor(np.abs(real) + 0.5), real)
 
 
-def quantised(x, scale, zero_point, ties_away=False, dtype="int8"):
-    real = (x.astype(np.float32) / np.float32(scale)).astype(float)
+def quantised(x, scale, zero_point, ties_away=False, dtype="int8", reciprocal=False):
+    x, scale = x.astype(np.float32), np.float32(scale)
+    real = (x * np.float32(1 / float(scale)) if reciprocal else x / scale).astype(float)
     return clamped((half_away if ties_away else np.rint)(real) + zero_point, *limits_of(dtype))
 
 
@@ -569,9 +570,10 @@ def dense(x, weight, bias, x_zero_point=0, multiplier=None, exponent=None, dtype
     return sums if multiplier is None else clamped(rounded(sums, multiplier, exponent), *limits_of(dtype))
 
 
-def requantised(x, multiplier, exponent, **a):
+def requantised(x, multiplier, exponent, zero_point, steps=0, **a):
     around = (-1,) + (1,) * (x.ndim - 2)
-    return stored(x, multiplier.reshape(around), exponent.reshape(around), **a)
+    zeros = (np.zeros_like(exponent) + zero_point + steps).reshape(around)
+    return stored(x, multiplier.reshape(around), exponent.reshape(around), zeros, **a)
 
 
 def filtered(x, weight, bias, **a):

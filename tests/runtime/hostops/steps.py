@@ -68,6 +68,7 @@ def of_values():
         with np.errstate(over="ignore"):
             yield "quantize", [x * np.float32(unit)], {"scale": unit, "zero_point": zero, "ties_away": away}
             yield "quantize", [x * np.float32(unit)], {"scale": unit, "zero_point": 99 * zero, "dtype": "int16"}
+            yield "quantize", [x * np.float32(unit)], {"scale": unit, "zero_point": zero, "reciprocal": True}
         for values in (EVERY, some(500, "int16")):
             yield "dequantize", [values], {"scale": unit, "zero_point": zero}
     yield "expect_numbers", [np.zeros((1, 16), np.int8)], {}
@@ -325,6 +326,8 @@ def of_layers():
     exponents = [-32, -9, 0, 1, 20, 31], [-9, -10, -11, -12, -13, -31]
     for shape, exponent, contract in product(((2, 6), (2, 6, 3), (1, 6, 4, 5)), exponents, ("double", "single")):
         facts = {"multiplier": multiplier, "exponent": np.array(exponent), "zero_point": -3, "low": -50}
+        yield "requantise", [some(shape, "int32")], facts | {"contract": contract}
+        facts["steps"] = np.array([0, -125, 130, 7, -8, 1], np.int32)
         yield "requantise", [some(shape, "int32")], facts | {"contract": contract}
     for filters, taps, units in ((4, 3, 2), (6, 9, 6), (1, 1, 1)):
         facts = {"weight": some((filters, taps), "int16"), "bias": some(units, "int32"), "zero_point": 5}

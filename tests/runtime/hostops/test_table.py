@@ -124,6 +124,8 @@ ATTRIBUTES = [
     ("dense_accumulators", {"weight": np.ones((5, 7), np.int8)}, "needs 7 features, not 6"),
     ("requantise", {"exponent": np.zeros(5, np.int64)}, "exponent"),
     ("requantise", {"exponent": np.full(6, -33)}, "exponent = int64 .*: must be an array"),
+    ("requantise", {"steps": np.zeros(5, np.int32)}, "steps"),
+    ("requantise", {"steps": np.full(6, 256, np.int32)}, "steps = int32 .*: must be an array"),
     ("lookup", {"table": np.zeros(255, np.int8)}, "must have 256 entries"),
     ("max_pool", {"kernel": [9, 99]}, "do not fit an image"),
     ("max_pool", {"strides": [0, 1]}, "strides"),
