@@ -6,7 +6,7 @@ import codecs
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -126,7 +126,7 @@ def command(
     else:
         profile.say(result)
         _summarise(result)
-        say_remedy(result["remedy"])
+        say_remedy(cast("str | None", result["remedy"]))
     return int(bool(writer.wrong))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..apps.quantise.api import FORMATS, quantise
 from ..apps.quantise.api import inspect as inspect_float
-from ..apps.quantise.result import Comparison, Quantised
+from ..apps.quantise.result import Comparison, Quantised, ways_table
 from ..apps.quantise.samples import Pictures
 from ..apps.quantise.times import predict, predict_float
 from ..compiler.frontend.llama.checkpoint import Checkpoint, read_checkpoint
@@ -28,7 +28,6 @@ from . import report
 from .options import config_option, json_option, picture_options, shape_option
 from .programs import check_output
 
-_COLUMNS = {"snr_db": "SNR dB", "agreement": "same class %", "int8_accuracy": "right %"}
 _SHOWN = 8  # operators that lose most
 _LANGUAGE_MODELS = (".bin",)
 _TEXTS = 16  # of a checkpoint that perplexity is measured on
@@ -208,13 +207,6 @@ def _print(facts: dict[str, Any]) -> None:
     report.say(
         f"{facts['network']}: {facts['way']}, signal to noise {facts['snr_db']:.1f} dB; run it with tilewright run"
     )
-
-
-def ways_table(facts: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
-    """(the columns, the rows) of the ways that were tried; what the network has no figures of is left out."""
-    used = {key: name for key, name in _COLUMNS.items() if facts[key] is not None}
-    rows = [[way["way"], *(way[key] * (1 if key == "snr_db" else 100) for key in used)] for way in facts["ways"]]
-    return ["ranges and form", *used.values()], rows
 
 
 def _say_times(facts: dict[str, Any]) -> None:

@@ -94,3 +94,13 @@ class Quantised:
     def compile(self, config: Config | str = "pynq_z1") -> Executable:
         """The network as an executable for a configuration. Raises as the importer and the compiler."""
         return compile_graph(import_model(self.network), load_config(config))
+
+
+_COLUMNS = {"snr_db": "SNR dB", "agreement": "same class %", "int8_accuracy": "right %"}
+
+
+def ways_table(facts: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
+    """(the columns, the rows) of the ways that were tried; what the network has no figures of is left out."""
+    used = {key: name for key, name in _COLUMNS.items() if facts[key] is not None}
+    rows = [[way["way"], *(way[key] * (1 if key == "snr_db" else 100) for key in used)] for way in facts["ways"]]
+    return ["ranges and form", *used.values()], rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..quantise import ways_table
+from ...apps.quantise.result import ways_table
 from .page import document, html_table, note, tiles
 
 _OPERATORS = (

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -210,6 +211,7 @@ def _paired(t: g.Tensor) -> g.Tensor:
 
 def _to_pairs(op: g.QConv2d, x: g.Tensor, weight: np.ndarray, stride: int, pads: tuple[int, int]) -> PairedConv:
     """`op` of `x` and into pairs: `stride` is along columns, `pads` are left and right; `weight` (2 * O, ...)."""
+    scaling: dict[str, Any] = op.scaling | {"steps": None if op.steps is None else np.tile(op.steps, 2)}
     return PairedConv(
         op.name,
         (x,),
@@ -223,7 +225,7 @@ def _to_pairs(op: g.QConv2d, x: g.Tensor, weight: np.ndarray, stride: int, pads:
         (op.pads[0], pads[0], op.pads[2], pads[1]),
         op.dilations,
         work=op.macs,
-        **op.scaling | {"steps": None if op.steps is None else np.tile(op.steps, 2)},
+        **scaling,
     )
 
 

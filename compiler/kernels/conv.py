@@ -286,7 +286,8 @@ def dense16(k: Kernel, op: g.Dense16) -> None:
         raise Unfit(why)
     planes, (low, high), bias = op.result_bytes, op.result_ends, op.corrected_bias
     multiplier, exponent = op.multipliers
-    shape, weights = _vectors(ConvShape(*op.x.shape, 1, 1, len(op.weight)), op.weight, k.cfg)
+    n, features = op.x.shape
+    shape, weights = _vectors(ConvShape(n, features, 1, 1, len(op.weight)), op.weight, k.cfg)
     buffers = {
         "w": k.rec.constant(f"{op.name}.w", weights),
         "scale": k.requant(Requant(0, 1 << 30, 1, 0), "scale", multiplier=multiplier, exponent=exponent).buffer,

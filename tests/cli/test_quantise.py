@@ -155,7 +155,8 @@ def test_a_killed_command_goes_on(tilewright, network, tmp_path, monkeypatch):
     """SIGKILL once two ways are compared: the next start compares the others alone, and writes the same network."""
     from tilewright.apps.quantise import static
 
-    np.savez(tmp_path / "x.npz", **digits.samples(160))
+    given = digits.samples(160)
+    np.savez(tmp_path / "x.npz", x=given["x"], labels=given["labels"])
     output, parts = tmp_path / "y.onnx", tmp_path / "y.onnx.parts"
     command = ("quantise", network, "--calibration", tmp_path / "x.npz", "-o")
     running = subprocess.Popen([Path(sys.executable).with_name("tilewright"), *command, output])

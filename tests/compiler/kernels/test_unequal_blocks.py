@@ -23,7 +23,7 @@ QUARTERS = HALVES.replace(name="quarters", block_in=2)
 def layer(x, channels, name="y", kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1), groups=1, zero=3):
     rng = np.random.default_rng(channels)
     weight = rng.integers(-128, 128, (channels, x.shape[1] // groups, *kernel)).astype(np.int8)
-    span = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    span = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations))
     y = g.Tensor(name, (x.shape[0], channels, *output_size(x.shape[2:], span, strides, pads)), scale=1.0, zero_point=-2)
     bias = rng.integers(-500, 500, channels).astype(np.int32)
     scales = rng.uniform(0.001, 0.004, channels).astype(np.float32)
