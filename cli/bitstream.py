@@ -68,7 +68,7 @@ def command(
     way, missing = None, None
     if not write_only:
         try:
-            way = way_to_build(chosen)
+            way = way_to_build(cfg, chosen)
         except UnsupportedError as exc:
             missing = f"{exc}; then run {build.scripts['vivado']} in {build.folder}, which is complete"
     if count and not write_only and chosen.device != synthesis.PART:

@@ -33,3 +33,12 @@ def check_buildable(cfg: Config) -> None:
             f"Config.axi_bits = {cfg.axi_bits}: extension requant needs entries of PAR that are whole beats, and with "
             f"block_out = {cfg.block_out} they have {bits} bits; use at most {bits // 3}"
         )
+
+
+def check_one_clock(cfg: Config, what: str) -> None:
+    """Raises `UnsupportedError` where `cfg` has a second clock, which `what` does not know."""
+    if cfg.array_clock > 1:
+        raise UnsupportedError(
+            f"Config.array_clock = {cfg.array_clock}: {what} knows one clock alone; use array_clock = 1, or Vivado, "
+            "which times both"
+        )

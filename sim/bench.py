@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..hw.circuit import check_one_clock
 from ..hw.config import Config
 from ..hw.errors import ExecutionError
 from ..hw.needs import need
@@ -41,6 +42,7 @@ class Bench:
         from cocotb.clock import Clock
         from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiRamRead, AxiRamWrite, AxiReadBus, AxiWriteBus
 
+        check_one_clock(cfg, "this bench")
         self.dut, self.cfg, self.dram = dut, cfg, mmap.mmap(-1, size)
         cocotb.start_soon(Clock(dut.clk, 10, unit="ns", impl="gpi").start())
         self.registers = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.clk, dut.rst)

@@ -55,11 +55,11 @@ def test_files_that_modules_name_exist():
 
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
-    "hw": 9_550,
+    "hw": 9_560,
     "runtime": 12_290,
     "compiler": 31_440,
     "sim": 8_970,
-    "boards": 4_950,
+    "boards": 4_960,
     "cli": 9_390,
     "apps": 7_530,
     "tools": 3_720,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import cast
 
 import click
 import numpy as np
@@ -65,7 +66,9 @@ def _drawn(rng: np.random.Generator) -> dict[str, object]:
 
     Half of the configurations have the extensions that networks want, a batch of 1; most have blocks of one size.
     """
-    values: dict[str, object] = {name: _value(rng, p) for name, p in parameters(Config).items() if p.high}
+    values: dict[str, object] = {
+        name: _value(rng, p) for name, p in parameters(Config).items() if p.high and name != "array_clock"
+    }
     values |= {name: 8 for name in _WIDTHS if rng.random() < _OFTEN}
     values |= {name: None for name in _SIZES if rng.random() > _OFTEN}
     values["dsp_packing"] = bool(rng.random() < 0.5)
@@ -82,6 +85,7 @@ def _drawn(rng: np.random.Generator) -> dict[str, object]:
         values["block_out"] = values["block_in"]
     else:
         values["extensions"] = [name for name in extensions if not name.startswith("depthwise")]
+    values["array_clock"] = 1 + int(rng.random() < 0.2 and cast("int", values["block_out"]) >= 4)
     return values
 
 

@@ -105,8 +105,9 @@ def as_text(value: object) -> str:
 
 def default_space(base: Config, dram: Dram) -> Space:
     """The space around `base`: smaller blocks and buffers, other queues, other lanes of post-processing."""
-    block = base.block_in
-    choices: dict[str, tuple[object, ...]] = {BLOCK: tuple(b for b in (block // 4, block // 2, block) if b)}
+    block, choices = base.block_in, dict[str, tuple[object, ...]]()
+    if block == base.block_out:
+        choices[BLOCK] = tuple(b for b in (block // 4, block // 2, block) if b)
     for name in _HALVED:
         size = getattr(base, name)
         choices[name] = tuple(size >> k for k in (3, 2, 1, 0))

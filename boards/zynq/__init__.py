@@ -1,1 +1,1 @@
-"""The PYNQ-Z1: build of its bitstream, top level, and driver."""
+"""Boards with a Zynq: build of their bitstreams, top level, and driver."""

@@ -96,16 +96,15 @@ class Board:
     def oscillator_factor(self) -> int:
         """The even factor from the clock to the oscillator of the system's `doubler`.
 
-        Raises `UnsupportedError` where it would leave its range.
+        Raises `UnsupportedError` for a clock that cannot be doubled.
         """
-        low, high = self.ps.oscillator_mhz
-        factor = 2 * min(int(high / self.clock_mhz) // 2, 32)
-        if not low <= factor * self.clock_mhz <= high:
+        low, high = self.ps.doubled_mhz
+        if not low <= self.clock_mhz <= high:
             raise UnsupportedError(
-                f"Board.clock_mhz = {self.clock_mhz:g}: array_clock 2 needs a clock of twice that, by an oscillator of "
-                f"{low:g} to {high:g} MHz, and an even factor up to 64; use {low / 64:g} to {high / 2:g}"
+                f"Board.clock_mhz = {self.clock_mhz:g}: array_clock 2 needs a clock of twice that, which the FPGA makes "
+                f"of {low:g} to {high:g} MHz; use one of these"
             )
-        return factor
+        return 2 * min(int(self.ps.oscillator_mhz[1] / self.clock_mhz) // 2, 32)
 
     @property
     def coherent(self) -> bool:

@@ -161,7 +161,7 @@ def write_build(cfg: Config, board: Board, folder: str | Path) -> Build:
         content = plan.files[file]
         files[file] = content if isinstance(content, str) else content.decode()
     ways = {"vivado": f"build_{name}.sh"}
-    if has_open_tools(board):
+    if has_open_tools(cfg, board):
         ways["open"] = f"build_{name}_open.sh"
         files[f"{name}_open.xdc"] = open_constraints(files[f"{name}.xdc"])
         files[ways["open"]] = open_flow(name, board)
@@ -180,17 +180,18 @@ def write_build(cfg: Config, board: Board, folder: str | Path) -> Build:
     return Build(name, folder, ways)
 
 
-def has_open_tools(board: Board) -> bool:
-    """Whether there are open tools for the FPGA: nextpnr and prjxray know the 7 series."""
-    return board.system == "zynq7"
+def has_open_tools(cfg: Config, board: Board) -> bool:
+    """Whether there are open tools: nextpnr and prjxray know the 7 series, our analysis of their wires one clock."""
+    return board.system == "zynq7" and cfg.array_clock == 1
 
 
-def way_to_build(board: Board) -> str:
+def way_to_build(cfg: Config, board: Board) -> str:
     """`vivado` or `open`: the first whose tools are installed. Raises `UnsupportedError` that names what to install."""
     if shutil.which("vivado"):
         return "vivado"
-    if not has_open_tools(board):
-        raise UnsupportedError(f"no tool for an {board.part} is on PATH: install Vivado; the open tools do not have it")
+    if not has_open_tools(cfg, board):
+        what = f"an {board.part}" + " with array_clock 2" * (cfg.array_clock > 1)
+        raise UnsupportedError(f"no tool for {what} is on PATH: install Vivado; the open tools do not have it")
     missing = [tool for tool in _OPEN_TOOLS if not shutil.which(tool)]
     if not any(map(shutil.which, _NEXTPNR)):
         missing.append(" or ".join(_NEXTPNR))

@@ -185,6 +185,7 @@ class PynqDevice:
         path = find_bitstream(self.cfg, self.board, self._bitstream)
         try:
             if not self._programmed:
+                self._set_clock()  # before: an oscillator of the bitstream starts from it
                 self.pynq.Bitstream(str(path), device=self._target).download()
             self._programmed = True
             self._set_clock()

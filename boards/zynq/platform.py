@@ -94,12 +94,12 @@ class Top(wiring.Component):
         buffered = ClockSignal() if self.cfg.array_clock == 1 else Signal(name="buffered")
         m.submodules.bufg = Instance(ps.buffer, i_I=clock, o_O=buffered)
         if self.cfg.array_clock == 2:
-            waits |= ~self._two_clocks(m, buffered)
+            waits |= ~self._two_clocks(m, buffered, waits)
         m.d.sync += held.eq(Cat(waits, held[0]))
         platform.add_clock_constraint(clock, self.board.clock_mhz * 1e6)
         return {f"o_{ps.clock}": clocks} | ({f"o_{ps.reset}": resets} if ps.reset else {})
 
-    def _two_clocks(self, m: Module, clock: Value) -> Signal:
+    def _two_clocks(self, m: Module, clock: Value, reset: Value) -> Signal:
         """Make the core's clock and one of twice its rate of `clock`, with edges at the same time; 1 when they are.
 
         Both come from one oscillator through buffers of one kind: every edge of the slow one is one of the fast one.
@@ -115,7 +115,7 @@ class Top(wiring.Component):
             p_CLKOUT1_DIVIDE=factor // 2,
             i_CLKIN1=clock,
             i_CLKFBIN=feedback,
-            i_RST=Const(0, 1),
+            i_RST=reset,
             i_PWRDWN=Const(0, 1),
             o_CLKFBOUT=feedback,
             o_CLKOUT0=slow,

@@ -53,9 +53,9 @@ class System:
     ports by the choice that a user has, the load ports' in their order. `clock` is the primitive's output of the
     clocks, the first of which is `clock_name`; it goes through `buffer`, and is that of a PLL of `pll_mhz` with the
     usual boot software, divided. `doubler` is the primitive that makes a clock of twice the rate of it, with an
-    oscillator of `oscillator_mhz`. `reset`: its output that follows the boot software, where it has one. `low_memory`:
-    bytes of DRAM from address 0 on, at most. `beyond`: an address that answers with an error, where the ports have
-    fewer address bits than the core.
+    oscillator of `oscillator_mhz`, from clocks of `doubled_mhz`. `reset`: its output that follows the boot software,
+    where it has one. `low_memory`: bytes of DRAM from address 0 on, at most. `beyond`: an address that answers with an
+    error, where the ports have fewer address bits than the core.
     Of Vivado's IP: its name `family` and `version`, `clock_parameters` of clock k (two divisors, on, source), pins
     (`block_`), the rule `automation` and further `settings`.
     """
@@ -77,6 +77,7 @@ class System:
     buffer: str
     doubler: str
     oscillator_mhz: tuple[float, float]
+    doubled_mhz: tuple[float, float]
     reset: str | None
     interrupt: str
     interrupt_bits: int
@@ -138,7 +139,8 @@ SYSTEMS = {
         pll_mhz=1000.0,
         buffer="BUFG",
         doubler="MMCME2_BASE",
-        oscillator_mhz=(600.0, 1200.0),  # speed grade -1
+        oscillator_mhz=(600.0, 1200.0),  # speed grade -1 (DS187), whose buffers take 464 MHz
+        doubled_mhz=(10.0, 232.0),
         reset="FCLKRESETN",
         interrupt="IRQF2P",
         interrupt_bits=20,
@@ -193,6 +195,7 @@ SYSTEMS = {
         buffer="BUFG_PS",
         doubler="MMCME4_BASE",
         oscillator_mhz=(800.0, 1600.0),
+        doubled_mhz=(13.0, 333.0),
         reset=None,  # its resets are outputs of the GPIO, low until software sets them
         interrupt="PLPSIRQ0",
         interrupt_bits=8,

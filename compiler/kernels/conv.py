@@ -62,7 +62,7 @@ def conv2d(k: Kernel, op: g.QConv2d) -> None:
     if k.fold is not None:
         return folded_conv(k, op)
     shape, weight = in_entries(replace(op.shape, groups=1), ungrouped(op), cfg)
-    refuse(max(shape.pads) > most_padding(cfg), f"padding {op.pads}: at most {most_padding(cfg)} entries")
+    refuse(max(shape.pads) > most_padding(cfg), f"padding {op.pads}: at most {most_padding(cfg)}")
     if (part := groups_per_part(op, cfg)) < op.groups:
         for one in _parts(k.rec, op, part):
             language.lower(conv2d, k.rec, one)

@@ -58,7 +58,7 @@ def _mean_on_alu(k: Kernel, op: g.Mean | g.AveragePool | g.ExactAveragePool, x: 
     """The sums over axis `count` by the ALU, where entries of inputs are parts of those of accumulators."""
     k.need("acc8")
     outer, count, inner = x.shape.values()
-    most = min(outer, k.bank // (count * inner))
+    most = min(outer if inner == 1 else 1, k.bank // (count * inner))  # sums of several would have gaps
     refuse(most == 0, f"{count * inner} entries: at most {k.bank}")
     par, ys = k.parameters(mean_requant(op, k.rec.contract)), k.banks(most * count * inner)
     for these in cuts(outer, most):

@@ -121,7 +121,7 @@ REFUSED = [
     ),
     (
         {"uop_bytes": 1 << 16},
-        "GEMM: the fields need 148 bits, the word has 128; nearest is uop_bytes = 32768 (8192 entries)",
+        "ALU: the fields need 144 bits, the word has 128; nearest is uop_bytes = 32768 (8192 entries)",
     ),
     (
         {"block_in": 8, "extensions": {"depthwise"}},

@@ -114,7 +114,7 @@ def test_devices_are_opened_by_their_names(module):
     assert isinstance(opened, ModelDevice) and opened.cfg is TINY
     before = describe_devices()
     assert before.startswith("`model` (the behavioural model: exact results, fast), `spec` (")
-    assert before.endswith(" or `board` (a PYNQ-Z1)")
+    assert before.endswith(" or `board` (a board with pynq)")
     for name, what in (("board", ""), ("model", ""), ("aboard", "one of my own")):
         register_device(name, module, "Recorder", what)  # the last one counts
         opened = open_device(name, TINY)

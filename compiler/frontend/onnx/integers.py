@@ -29,7 +29,8 @@ def _quantize(
     narrow = c.reader.narrow_result(c.node)
     if narrow is not None:
         zeros = np.zeros(scale.shape, narrow.wide) if zero is None else zero.value  # as a constant of the wide type
-        y = x.node("QuantizeLinear", scale, zeros, axis=axis, block_size=block_size)
+        blocks = {"block_size": block_size} if block_size else {}  # which old opsets do not have
+        y = x.node("QuantizeLinear", scale, zeros, axis=axis, **blocks)
         return y.node("Clip", *(np.array(bound, narrow.wide) for bound in (narrow.low, narrow.high)))
     if scale.value is None or scale.value.size == 1 or block_size:
         return None

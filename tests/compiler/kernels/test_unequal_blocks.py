@@ -83,9 +83,11 @@ def test_images_of_few_channels_are_folded(exact, channels):
     exact(layer(image(channels, 16, 16), 12), cfg=HALVES)
 
 
-def test_a_mean_of_pixels_is_summed_by_the_alu(exact):
-    x, y = image(20), g.Tensor("y", (1, 20, 1, 1), scale=0.7, zero_point=2)
-    exact(g.Mean("mean", (x,), y, axes=(2, 3)), cfg=HALVES)
+@pytest.mark.parametrize("axes", [(2, 3), (2,), (3,)])
+def test_a_mean_of_pixels_is_summed_by_the_alu(exact, axes):
+    x = image(20)
+    y = g.Tensor("y", tuple(1 if k in axes else n for k, n in enumerate(x.shape)), scale=0.7, zero_point=2)
+    exact(g.Mean("mean", (x,), y, axes=axes), cfg=HALVES)
 
 
 def test_products_of_kernels_need_blocks_of_one_size():
