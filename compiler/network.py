@@ -111,8 +111,8 @@ def check_runs_kernels(cfg: Config) -> None:
     """Raise `UnsupportedError` for a configuration that lacks an extension that every kernel needs."""
     if not runs_whole_networks(cfg):
         raise UnsupportedError(
-            f"{cfg.name} runs no kernels: they need operands of 8 bits, block_out a multiple of block_in (with batch 1) and "
-            "the extensions requant, acc8, pad_value and rescale; take another configuration, as pynq_z1"
+            f"{cfg.name} runs no kernels: they need operands of 8 bits, block_out a multiple of block_in (batch 1) "
+            "and the extensions requant, acc8, pad_value and rescale; take another configuration, as pynq_z1"
         )
 
 

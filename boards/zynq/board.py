@@ -101,8 +101,8 @@ class Board:
         low, high = self.ps.doubled_mhz
         if not low <= self.clock_mhz <= high:
             raise UnsupportedError(
-                f"Board.clock_mhz = {self.clock_mhz:g}: array_clock 2 needs a clock of twice that, which the FPGA makes "
-                f"of {low:g} to {high:g} MHz; use one of these"
+                f"Board.clock_mhz = {self.clock_mhz:g}: array_clock 2 needs a clock of twice that, which the FPGA "
+                f"makes of {low:g} to {high:g} MHz; use one of these"
             )
         return 2 * min(int(self.ps.oscillator_mhz[1] / self.clock_mhz) // 2, 32)
 
