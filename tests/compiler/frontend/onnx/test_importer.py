@@ -62,6 +62,7 @@ def test_matmul_with_bias_per_tensor_weights_and_int8_ends(m, onnxruntime_output
     (op,) = graph.ops
     assert isinstance(op, QDense) and op.name == "product" and op.weight.shape == (5, 6)
     unit = np.float64(np.float32(0.1)) * weight_scale
+    assert op.steps is not None
     whole = op.bias * unit + op.steps * np.float64(np.float32(0.05))
     np.testing.assert_allclose(whole, m.constants[bias], atol=0.02 * unit.max())
     x = {"x": m.rng.integers(-128, 128, (1, 6)).astype(np.int8)}
