@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ Change = Callable[[Fragment], Mapping[str, Signal]]
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _uncollected() -> Generator[None, None, None]:
     """Pause the garbage collector, which spends a third of the time on millions of objects that all live."""
     enabled = gc.isenabled()
     gc.disable()
