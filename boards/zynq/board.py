@@ -130,7 +130,7 @@ class Board:
         return min(self.ddr_bytes, self.ps.low_memory)
 
     def design_name(self, cfg: Config) -> str:
-        """File stem of the bitstream of `cfg`, unique to the board, the configuration and the memory ports."""
+        """File stem of the bitstream of `cfg`, with the board, what programs depend on, and the memory ports."""
         board, preset = (re.sub(r"\W", "_", name) or "custom" for name in (self.name, cfg.name))
         ports = f"{self.memory.lower()}{cfg.axi_bits if len(self.ps.widths) > 1 else ''}"
         return f"tilewright_{board}_{preset}_{cfg.fingerprint:016x}_{ports}"
@@ -206,7 +206,7 @@ def table(board: Board) -> str:
         (
             "clock",
             f"{ps.clock_name} through a {ps.buffer}",
-            f"{board.clock_mhz:g} MHz, set by the driver after the bitstream is loaded",
+            f"{board.clock_mhz:g} MHz, set by the driver before and after it loads the bitstream",
         ),
         ("reset", reset, f"{ps.clock_name}'s domain"),
         (

@@ -61,8 +61,7 @@ def conv2d(k: Kernel, op: g.QConv2d) -> None:
         return divided(k, op)
     if k.fold is not None:
         return folded_conv(k, op)
-    shape, weight = in_entries(replace(op.shape, groups=1), ungrouped(op), cfg)
-    refuse(max(shape.pads) > most_padding(cfg), f"padding {op.pads}: at most {most_padding(cfg)}")
+    refuse(max(op.pads) > most_padding(cfg), f"padding {op.pads}: at most {most_padding(cfg)}")
     if (part := groups_per_part(op, cfg)) < op.groups:
         for one in _parts(k.rec, op, part):
             language.lower(conv2d, k.rec, one)
@@ -72,6 +71,8 @@ def conv2d(k: Kernel, op: g.QConv2d) -> None:
         weights = layout.pack_depthwise_weights(op.weight[:, 0], cfg)
         depthwise.append(k.rec, op, _buffers(k, op, weights), fill)
     else:
+        shape, weight = in_entries(replace(op.shape, groups=1), ungrouped(op), cfg)
+        refuse(max(shape.pads) > most_padding(cfg), f"padding {op.pads}: at most {most_padding(cfg)} entries of inputs")
         _append(k, op, conv2d_of, shape, layout.pack_weights(weight, cfg), pad_value=fill)
 
 
