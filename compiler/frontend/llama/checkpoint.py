@@ -16,6 +16,7 @@ from ..source import Source, as_source
 _HEADER = struct.Struct("<7i")
 _LATER = b"24ka"  # how files of later versions begin
 _MOST = (1 << 24) - 1  # of every number in the header
+_BASE = 10000.0  # of rotations, where a file does not say it
 _LEAST = {"words": BEGIN + 1}  # where not 1
 
 
@@ -44,7 +45,10 @@ class Sizes:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Weights of one layer, float32; matrices are (outputs, inputs)."""
+    """Weights of one layer, float32; matrices are (outputs, inputs).
+
+    Pairs of a rotation are neighbouring rows of queries and keys. `biases` are those of queries, keys and values.
+    """
 
     attention_norm: np.ndarray
     queries: np.ndarray
@@ -55,11 +59,16 @@ class Layer:
     gate: np.ndarray
     hidden_out: np.ndarray
     up: np.ndarray
+    biases: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A Llama: embedding (words, width), layers, last norm, and the classifier, which may be the embedding."""
+    """A Llama: embedding (words, width), layers, last norm, and the classifier, which may be the embedding.
+
+    `rates` are float64 (head / 2,): the angle, in radians per position, by which the rotary embedding turns each pair.
+    `epsilon` is what a norm adds to a mean square.
+    """
 
     name: str
     sizes: Sizes
@@ -67,6 +76,13 @@ class Checkpoint:
     layers: tuple[Layer, ...]
     norm: np.ndarray
     classifier: np.ndarray
+    rates: np.ndarray
+    epsilon: float = 1e-5
+
+
+def rates_of(head: int, base: float = _BASE) -> np.ndarray:
+    """float64 (head / 2,): the `rates` of a rotary embedding with this base."""
+    return base ** -(np.arange(0, head, 2) / head)
 
 
 def read_checkpoint(model: str | Path | Source) -> Checkpoint:
@@ -92,9 +108,27 @@ def read_checkpoint(model: str | Path | Source) -> Checkpoint:
         at += 4 * count
         if not np.isfinite(arrays[key]).all():
             raise FileError(f"{path}: its weights {key!r} hold values that are not finite; the file is damaged")
-    layers = tuple(Layer(**{key: arrays[key][k] for key in Layer.__annotations__}) for k in range(sizes.layers))
-    embedding = arrays["embedding"]
-    return Checkpoint(path.stem, sizes, embedding, layers, arrays["norm"], arrays.get("classifier", embedding))
+    matrices = [key for key in Layer.__annotations__ if key in arrays]
+    layers = tuple(Layer(**{key: arrays[key][k] for key in matrices}) for k in range(sizes.layers))
+    embedding, rates = arrays["embedding"], _rates(arrays["cosines"], arrays["sines"], sizes.head)
+    return Checkpoint(path.stem, sizes, embedding, layers, arrays["norm"], arrays.get("classifier", embedding), rates)
+
+
+def _rates(cosines: np.ndarray, sines: np.ndarray, head: int) -> np.ndarray:
+    """The rates of tables (context, head / 2); those of the usual base for tables that are no cosines and sines.
+
+    llama2.c does not read its tables, so that a file may hold anything there. float32 tables of a base give that base,
+    to six digits, and so its exact rates.
+    """
+    usual = rates_of(head)
+    if len(cosines) < 2 or np.abs(np.hypot(cosines[:2].astype(float), sines[:2]) - 1).max() > 1e-3:
+        return usual
+    found = np.arctan2(sines[1], cosines[1]).astype(np.float64)
+    if head == 2 or found[-1] <= 0:
+        return usual
+    base = float(f"{found[-1] ** (-head / (head - 2)):.6g}")
+    exact = rates_of(head, base)
+    return exact if np.allclose(found, exact, rtol=1e-4, atol=1e-6) else found
 
 
 def check_sizes(path: Path, sizes: Sizes) -> None:

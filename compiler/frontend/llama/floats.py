@@ -8,16 +8,15 @@ import numpy as np
 
 from ....hw.errors import FileError
 from ....runtime.language import BEGIN
-from .checkpoint import Checkpoint, Sizes
+from .checkpoint import Checkpoint
 
 Observe = Callable[[str, int, np.ndarray], None]  # gets the name of a value, its layer, and the value
-_BASE, _EPSILON = 10000.0, np.float32(1e-5)
 _MOST_EXPONENT = np.float32(88)  # whose power of e float32 still holds
 
 
-def angles(sizes: Sizes, count: int) -> np.ndarray:
+def angles(rates: np.ndarray, count: int) -> np.ndarray:
     """float64 (count, head / 2): by how much each pair of a head is turned at each position."""
-    return np.arange(count)[:, None] / _BASE ** (np.arange(0, sizes.head, 2) / sizes.head)
+    return np.arange(count)[:, None] * rates
 
 
 class FloatLlama:
@@ -28,7 +27,7 @@ class FloatLlama:
 
     def __init__(self, model: Checkpoint, context: int, observe: Observe = lambda name, layer, value: None):
         self.model, self.observe, s = model, observe, model.sizes
-        self._cos, self._sin = (f(angles(s, context)).astype(np.float32)[:, None] for f in (np.cos, np.sin))
+        self._cos, self._sin = (f(angles(model.rates, context)).astype(np.float32)[:, None] for f in (np.cos, np.sin))
         self._cache = np.zeros((2, s.layers, context, s.kv_heads, s.head), np.float32)
         self._length = 0
 
@@ -43,17 +42,20 @@ class FloatLlama:
             for k in range(self.model.sizes.layers):
                 x = self._hidden(k, self._attention(k, x, first, last))
             self._length = last
-            logits = self._see("last", 0, _norm(x, self.model.norm)) @ self.model.classifier.T
+            logits = self._see("last", 0, self._norm(x, self.model.norm)) @ self.model.classifier.T
         if not np.isfinite(logits).all():
             raise FileError(f"{self.model.name}: its values overflow float32; the weights are too large, or damaged")
         return logits
 
     def _attention(self, k: int, x: np.ndarray, first: int, last: int) -> np.ndarray:
         layer, s = self.model.layers[k], self.model.sizes
-        h = self._see("attention_in", k, _norm(x, layer.attention_norm))
-        q = self._turned(self._see("queries", k, h @ layer.queries.T).reshape(len(x), s.heads, s.head), first, last)
-        key = self._turned(self._see("keys", k, h @ layer.keys.T).reshape(len(x), s.kv_heads, s.head), first, last)
-        value = self._see("values", k, h @ layer.values.T).reshape(key.shape)
+        h = self._see("attention_in", k, self._norm(x, layer.attention_norm))
+        q, key, value = (h @ matrix.T for matrix in (layer.queries, layer.keys, layer.values))
+        if layer.biases:
+            q, key, value = (y + bias for y, bias in zip((q, key, value), layer.biases))
+        q = self._turned(self._see("queries", k, q).reshape(len(x), s.heads, s.head), first, last)
+        key = self._turned(self._see("keys", k, key).reshape(len(x), s.kv_heads, s.head), first, last)
+        value = self._see("values", k, value).reshape(key.shape)
         self._cache[:, k, first:last] = self._see("keys", k, key), value
         self._see("queries", k, q)
         keys, values = (np.repeat(c, s.heads // s.kv_heads, 1) for c in self._cache[:, k, :last])
@@ -66,7 +68,7 @@ class FloatLlama:
 
     def _hidden(self, k: int, x: np.ndarray) -> np.ndarray:
         layer = self.model.layers[k]
-        h = self._see("hidden_in", k, _norm(x, layer.hidden_norm))
+        h = self._see("hidden_in", k, self._norm(x, layer.hidden_norm))
         gate = self._see("gate", k, h @ layer.gate.T)
         up = self._see("up", k, h @ layer.up.T)
         silu = self._see("silu", k, silu_of(gate))
@@ -77,6 +79,11 @@ class FloatLlama:
         c, s, even, odd = self._cos[first:last], self._sin[first:last], x[..., 0::2], x[..., 1::2]
         return np.stack([even * c - odd * s, even * s + odd * c], -1).reshape(x.shape)
 
+    def _norm(self, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
+        square = (x * x).mean(-1, keepdims=True)
+        square[np.isinf(square)] = np.nan  # which the logits show: a quotient of 0 would hide the overflow
+        return x / np.sqrt(square + np.float32(self.model.epsilon)) * gain
+
     def _see(self, name: str, layer: int, value: np.ndarray) -> np.ndarray:
         self.observe(name, layer, value)
         return value
@@ -85,12 +92,6 @@ class FloatLlama:
 def silu_of(x: np.ndarray) -> np.ndarray:
     """`x / (1 + exp(-x))`, which is 0 far below 0."""
     return x / (1 + np.exp(np.minimum(-x, _MOST_EXPONENT)))
-
-
-def _norm(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    square = (x * x).mean(-1, keepdims=True)
-    square[np.isinf(square)] = np.nan  # which the logits show: a quotient of 0 would hide the overflow
-    return x / np.sqrt(square + _EPSILON) * gain
 
 
 def sample(model: Checkpoint, length: int, seed: int) -> list[int]:

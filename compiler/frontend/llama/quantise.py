@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ....hw.errors import FileError
+from ....hw.errors import FileError, UnsupportedError
 from ....hw.foreign import npz_arrays
 from ....runtime.files import atomic_write
 from ..source import Source
 from .checkpoint import Checkpoint, Sizes, check_sizes, shapes
 from .floats import FloatLlama, sample
 
-KIND = "a Llama in integers, 1"  # of the file's `kind`
+KIND = "a Llama in integers, 2"  # of the file's `kind`
 MATRICES = ("queries", "keys", "values", "attention_out", "gate", "hidden_out", "up")  # of every layer
 GAINS = ("attention_norm", "hidden_norm")
 ALONE = ("embedding", "last", "logits")  # values that are not of a layer
@@ -73,7 +73,7 @@ class Integers:
     """A model: int8 `embedding` (words, width), its range as its scale; `matrices` and `gains`, float32, by name.
 
     Arrays per layer have the layer as their first dimension. `norm` is the gain of the last norm, `classifier` the
-    matrix of the logits.
+    matrix of the logits; `rates` are those of a `Checkpoint`.
     """
 
     name: str
@@ -82,13 +82,14 @@ class Integers:
     matrices: Mapping[str, Matrix]
     gains: Mapping[str, np.ndarray]
     ranges: Ranges
+    rates: np.ndarray
 
     def save(self, path: str | Path) -> None:
         """Write the file; equal models give equal bytes. Raises `FileError` where it cannot be written."""
         arrays = {"kind": np.array(KIND), "sizes": np.array(astuple(self.sizes), np.int64), "embedding": self.embedding}
         for name, matrix in self.matrices.items():
             arrays |= {name: matrix.values, f"{name}.scales": matrix.scales}
-        arrays |= self.gains
+        arrays |= {**self.gains, "rates": self.rates}
         for name, count in _counts(self.sizes).items():
             arrays[f"{name}.range"] = np.array([self.ranges[name, k] for k in range(count)])
         with atomic_write(path) as temporary, temporary.open("wb") as file:
@@ -136,9 +137,10 @@ def read_integers(source: Source) -> Integers:
     magnitudes = {name: array(f"{name}.range", (count,), "float64", True) for name, count in _counts(sizes).items()}
     ranges = {(name, k): float(value) for name, values in magnitudes.items() for k, value in enumerate(values)}
     embedding = array("embedding", wanted["embedding"], "int8")
+    rates = array("rates", (sizes.head // 2,), "float64", True)
     if arrays:
         raise FileError(f"{path}: has {min(arrays)[:40]!r}, which no such file has; the file is damaged")
-    return Integers(path.stem, sizes, embedding, matrices, gains, ranges)
+    return Integers(path.stem, sizes, embedding, matrices, gains, ranges, rates)
 
 
 TEXTS, LENGTH, PERCENTILE = 16, 256, 99.99  # of the calibration: texts, tokens of each, share of values in range
@@ -165,7 +167,9 @@ def calibrate(model: Checkpoint, texts: Sequence[Sequence[int]] | None = None) -
 
 
 def quantised(model: Checkpoint, ranges: Ranges) -> Integers:
-    """The integers of a model whose values stay within `ranges`."""
+    """The integers of a model whose values stay within `ranges`. Raises `UnsupportedError` for one with biases."""
+    if any(layer.biases for layer in model.layers):
+        raise UnsupportedError(f"{model.name}: queries, keys and values have biases, which its integers have not")
 
     def of_layers(name: str) -> np.ndarray:
         return np.stack([getattr(layer, name) for layer in model.layers])
@@ -173,4 +177,4 @@ def quantised(model: Checkpoint, ranges: Ranges) -> Integers:
     matrices = {name: Matrix.of(of_layers(name)) for name in MATRICES} | {"classifier": Matrix.of(model.classifier)}
     gains = {name: of_layers(name) for name in GAINS} | {"norm": model.norm}
     embedding = nearest(model.embedding, ranges["embedding", 0] / 127)
-    return Integers(model.name, model.sizes, embedding, matrices, gains, dict(ranges))
+    return Integers(model.name, model.sizes, embedding, matrices, gains, dict(ranges), model.rates)

@@ -105,7 +105,7 @@ class _Step:
         self.token, self.position = (g.Tensor(name, (1,), "int32") for name in ("token", "position"))
         self.ops: list[g.Operator] = []
         self.states: list[State] = []
-        turned = angles(model.sizes, context)[:, self.lanes.pairs] * (self.lanes.pairs >= 0)
+        turned = angles(model.rates, context)[:, self.lanes.pairs] * (self.lanes.pairs >= 0)
         self.cosine, self.sine = (np.round(f(turned) * (1 << ROTATION_BITS)).astype(np.int16) for f in (np.cos, np.sin))
 
     def graph(self) -> g.Graph:

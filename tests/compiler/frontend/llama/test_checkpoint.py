@@ -152,3 +152,18 @@ def test_damaged_files_of_integers_are_named(saved, name, value, text):
     with pytest.raises(FileError, match=text) as caught:
         read_integers(read_source(saved))
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("base", [10000.0, 100000.0, 1e6])
+def test_the_files_own_cosines_and_sines_give_the_rates(llama, base):
+    path = llama(width=32, heads=4)
+    content = bytearray(path.read_bytes())
+    rates = np.array([base ** (-k / 8) for k in (0, 2, 4, 6)])
+    turned = np.arange(12)[:, None] * rates
+    content[-2 * 12 * 4 * 4 :] = np.stack([np.cos(turned), np.sin(turned)]).astype("<f4").tobytes()
+    path.write_bytes(content)
+    assert np.array_equal(read_checkpoint(path).rates, rates)
+
+
+def test_tables_that_are_no_cosines_give_the_usual_base(llama):
+    assert np.allclose(read_checkpoint(llama()).rates, [1, 0.01])  # zeros, as llama2.c does not read them
