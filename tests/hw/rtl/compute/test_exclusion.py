@@ -137,4 +137,4 @@ def test_gemm_takes_no_cycle_longer(seen):
         bench.tokens = neighbour.run
         cycles.append(compute.run(bench))
     assert cycles[1] <= cycles[0] + 2 * ternary_latency(TWO)  # loads before the first
-    assert neighbour.issues > 300
+    assert neighbour.issues > 100  # beside half of the steps of GEMM and more
