@@ -190,13 +190,7 @@ def placed(document: dict, sdf: str) -> Placed:
     (module,) = document["modules"].values()
     delays = wire_delays(sdf)
     cells, wires, used, sites = {}, {}, Counter(), set()
-    constant = {
-        bit
-        for cell in module["cells"].values()
-        if cell["type"].startswith("PSEUDO_")
-        for bits in cell["connections"].values()
-        for bit in bits
-    }
+    constant = _constants(module)
     for name, cell in module["cells"].items():
         kind = cell["attributes"].get("X_ORIG_TYPE")
         if kind is None or cell["type"].startswith(("PSEUDO_", "PAD", "IOB")):
@@ -207,7 +201,7 @@ def placed(document: dict, sdf: str) -> Placed:
         pins: dict[str, list] = {}
         directions = {}
         for port, bits in cell["connections"].items():
-            if not bits or bits[0] in constant or not isinstance(bits[0], int):
+            if not bits or bits[0] in constant or not isinstance(bits[0], int) or not _has(cell, port):
                 continue
             original, index = _original(cell, port)
             directions[original] = cell["port_directions"][port]
@@ -220,6 +214,25 @@ def placed(document: dict, sdf: str) -> Placed:
         cells[name] = cell | {"type": kind, "connections": pins, "port_directions": directions}
     netlist = read({"modules": {"": module | {"cells": cells, "ports": {}}}}, "")
     return Placed(netlist, wires, used, len(sites), _unrouted(module, netlist))
+
+
+def _constants(module: dict) -> set[int]:
+    """The nets of both constants, and of LUTs that pass one on."""
+    cells = module["cells"].values()
+    sources = (cell for cell in cells if cell["type"].startswith("PSEUDO_"))
+    found = {bit for cell in sources for bits in cell["connections"].values() for bit in bits}
+    for cell in cells:
+        if cell["attributes"].get("X_ORIG_TYPE", "").startswith("LUT"):
+            pins = {port: bits for port, bits in cell["connections"].items() if bits and _has(cell, port)}
+            if all(bits[0] in found for port, bits in pins.items() if port.startswith("A")):
+                found |= {bits[0] for port, bits in pins.items() if port.startswith("O")}
+    return found
+
+
+def _has(cell: dict, port: str) -> bool:
+    """Whether `port` belongs to `cell`: two LUTs in one place share pins, and nextpnr gives each those of the other."""
+    shared = cell["attributes"]["X_ORIG_TYPE"].startswith("LUT") and port.startswith("A")
+    return not shared or f"X_ORIG_PORT_{port}" in cell["attributes"]
 
 
 def _original(cell: dict, port: str) -> tuple[str, int]:

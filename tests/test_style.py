@@ -59,11 +59,11 @@ BUDGET = {
     "runtime": 12_290,
     "compiler": 31_480,
     "sim": 8_970,
-    "boards": 4_960,
+    "boards": 4_975,
     "cli": 9_390,
     "apps": 7_530,
     "tools": 3_720,
-    "tests": 66_610,
+    "tests": 66_620,
 }
 
 

@@ -153,6 +153,20 @@ def test_a_wire_without_a_delay_and_a_net_without_a_way_are_counted(routed):
     assert found.uncovered == {"wire to FDRE.R": 1} and found.unrouted == 1
 
 
+def test_luts_in_one_place_have_their_own_inputs_alone(routed):
+    """nextpnr gives a LUT the inputs of its neighbour, too: here a loop if they counted. One passes a constant on."""
+    routed.add(
+        "k", "SLICE_LUTX", "LUT1", ["O5"], "X1Y2/SLICE_X0Y0.A5LUT", {"A3": "I0", "O5": "O"},
+        A1="core.a", A2="n", A3="m", O5="n",
+    )  # fmt: skip
+    routed.add("h", "SLICE_LUTX", "LUT1", ["O6"], ports={"A4": "I0", "O6": "O"}, A1="n", A4="one", O6="high")
+    routed.add("e.x", "SLICE_FFX", "FDRE", ["Q"], ports=FF, CK="clk", CE="high", D="n", Q="s")
+    routed.wire("k/A1", 3000).wire("k/A2", 3000).wire("k/A3", 600).wire("h/A1", 9000).wire("e.x/D", 2000)
+    found = routed.run()
+    assert found.period_ns == pytest.approx((478 + 1000 + 124 + 600 + 124 + 2000 + 50 + 250) / 1000)
+    assert not found.uncovered and found.unrouted == 0
+
+
 def test_what_nextpnr_does_not_know_is_covered(routed):
     """A memory in a LUT, a block RAM whose address reaches both halves, a DSP, a carry chain; longest: the memory."""
     ram = {"A1": "RADR0", "WA1": "WADR0", "O6": "O", "DI1": "I"}
