@@ -20,7 +20,17 @@ from ..hw.errors import UnsupportedError
 from ..hw.foreign import TEXT_BYTES, read_regular
 from ..runtime import layout
 from ..runtime.executable import Executable, LaunchStep
-from ..runtime.language import Choose, Step, Tokenizer, language_model, most_likely, sampler, write
+from ..runtime.language import (
+    NOTHING,
+    Choose,
+    Step,
+    TextCodec,
+    language_model,
+    most_likely,
+    open_codec,
+    sampler,
+    write,
+)
 from ..runtime.launch import Launch
 from ..runtime.steps import runs_in
 from ..sim.dram import ZYNQ_HP, Dram, load_dram, unshared
@@ -106,7 +116,7 @@ def command(
     words = language_model(executable).words
     if compare:
         check_blocks(executable)
-    writer = Writer(Tokenizer(tokenizer, words), graph if check else None, echo=not as_json)
+    writer = Writer(open_codec(model, tokenizer, words), graph if check else None, echo=not as_json)
     with where.open(executable) as loaded:
         writer.write(loaded, executable, prompt, tokens, choose)
         reports = loaded.reports
@@ -196,8 +206,8 @@ def _summarise(result: dict) -> None:
 class Writer:
     """`echo` prints the text; with a `graph` each step's logits are compared with its own."""
 
-    def __init__(self, tokenizer: Tokenizer, graph: Graph | None, echo: bool):
-        self._tokenizer, self._graph, self._echo = tokenizer, graph, echo
+    def __init__(self, codec: TextCodec, graph: Graph | None, echo: bool):
+        self._codec, self._graph, self._echo = codec, graph, echo
         self.tokens: list[int] = []
         self.blocks: list[int] = []  # the first positions of blocks of tokens that were one run
         self.positions: list[int] = []  # of the other runs, of one token each
@@ -207,10 +217,13 @@ class Writer:
 
     def write(self, loaded: Any, executable: Executable, prompt: str, count: int, choose: Choose) -> None:
         """Write a text of `count` tokens that begins with `prompt`."""
-        given, start = self._tokenizer.encode(prompt), time.perf_counter()
+        codec = self._codec
+        given, start = [*codec.begin, *codec.encode(prompt)], time.perf_counter()
         golden, decoder = self._golden(), codecs.getincrementaldecoder("utf-8")("replace")
+        if given and not codec.begin:
+            self._add(decoder.decode(codec.piece(NOTHING, given[0])))
         self.tokens = given[:1]
-        for step in write(loaded, language_model(executable), given, count, choose):
+        for step in write(loaded, language_model(executable), given, count, choose, codec.ends):
             (self.blocks if len(step.tokens) > 1 else self.positions).append(step.position)
             if loaded.stats.cycles is not None:
                 self.cycles[step.position] = loaded.stats.cycles
@@ -218,7 +231,7 @@ class Writer:
                 self.wrong.append(step.position + len(step.tokens) - 1)
             for token in (*step.tokens[1:], step.following):
                 if token is not None:
-                    self._add(decoder.decode(self._tokenizer.piece(self.tokens[-1], token)))
+                    self._add(decoder.decode(codec.piece(self.tokens[-1], token)))
                     self.tokens.append(token)
         self._add(decoder.decode(b"", final=True) + "\n")
         self.text, self.seconds = self.text.removesuffix("\n"), time.perf_counter() - start

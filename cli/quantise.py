@@ -23,7 +23,7 @@ from ..hw.errors import FileError, InputError, TilewrightError, UnsupportedError
 from ..hw.foreign import TEXT_BYTES, read_npz, read_regular
 from ..hw.needs import need
 from ..runtime.files import atomic_write
-from ..runtime.language import Tokenizer
+from ..runtime.language import open_codec
 from . import report
 from .options import config_option, json_option, picture_options, shape_option
 from .programs import check_output
@@ -278,15 +278,15 @@ def _language_model(
 
 
 def _texts(model: Checkpoint, tokenizer: str | None, calibration: str | None) -> list[list[int]] | None:
-    """The tokens of a file's lines; None without a file. Raises `UnsupportedError`, and as `Tokenizer`."""
-    known = None if tokenizer is None else Tokenizer(tokenizer, model.sizes.words)
+    """The tokens of a file's lines; None without a file. Raises `UnsupportedError`, and as `open_codec`."""
+    known = None if tokenizer is None else open_codec(model.name, tokenizer, model.sizes.words)
     if calibration is None:
         return None
     if known is None:
         raise UnsupportedError(f"--calibration {calibration} holds text; give the model's tokens with --tokenizer")
     text = read_regular(calibration, "a text file", TEXT_BYTES).decode(errors="replace")
     most = min(LENGTH, model.sizes.context)
-    texts = [known.encode(line.strip())[:most] for line in text.splitlines() if line.strip()]
+    texts = [[*known.begin, *known.encode(line.strip())][:most] for line in text.splitlines() if line.strip()]
     if not texts:
         raise FileError(f"{calibration}: holds no text; give a file with a text in each line")
     return texts

@@ -6,7 +6,7 @@ import heapq
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -20,7 +20,8 @@ from .executable import Executable, LaunchStep
 from .loader import Inputs, Outputs
 from .steps import When
 
-BEGIN = 1  # the token before every text, which also ends it
+BEGIN = 1  # of llama2.c: the token before every text, which also ends it
+NOTHING = -1  # stands for the token before the first
 _BYTES = 3  # the token of byte 0
 _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")  # the piece of one byte
 _GONE = -1  # marks a token that was merged into the token before it
@@ -29,23 +30,65 @@ Choose = Callable[[Array], int]  # of the logits, float32 (words,)
 _COLDEST = 1e-200  # below it quotients of float32 logits would overflow; all others but the largest have weight 0 there
 
 
+class TextCodec(Protocol):
+    """Text to tokens and back.
+
+    `begin` are the tokens before every text, and `ends` those with which one ends. `template` is the chat template, in
+    Jinja, None where the model has none.
+    """
+
+    begin: tuple[int, ...]
+    ends: frozenset[int]
+    template: str | None
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """The tokens of `text`, without `begin`; with `special` the names of special tokens stand for these.
+
+        Raises `InputError` for a text that has no tokens.
+        """
+        ...
+
+    def piece(self, previous: int, token: int) -> bytes:
+        """The bytes that `token` adds to a text after the token `previous`; they may be part of a character.
+
+        `previous` is `NOTHING` for the first token of a text without `begin`.
+        """
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of `tokens`, which follow `begin`."""
+        ...
+
+
+def open_codec(model: str | Path, tokenizer: str | Path | None, words: int) -> TextCodec:
+    """The codec in the file `tokenizer`, or in that of the `model`, which has so many `words`.
+
+    Raises `FileError` for a file that is damaged or of another model, and where there is no tokenizer.
+    """
+    if tokenizer is None:
+        raise FileError(f"{model}: has no tokenizer of its own; give it with --tokenizer")
+    return Tokenizer(tokenizer, words)
+
+
 class Tokenizer:
-    """The pieces of text that a vocabulary has, with the scores by which they are merged.
+    """A `TextCodec` of llama2.c: the pieces of text that a vocabulary has, with the scores by which they are merged.
 
     Raises `FileError` for a file that does not hold exactly `size` pieces.
     """
+
+    begin, ends, template = (BEGIN,), frozenset({BEGIN}), None
 
     def __init__(self, path: str | Path, size: int):
         self.pieces, self.scores = _read(Path(path), size)
         self._tokens = {piece: k for k, piece in reversed(list(enumerate(self.pieces)))}
 
-    def encode(self, text: str) -> list[int]:
-        """The tokens of `text`, after the token that begins every text.
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """The tokens of `text`; none of them has a name.
 
         Pieces are merged by the highest score first. Raises `InputError` for a character without a token.
         """
         space = [self._tokens[b" "]] if text and b" " in self._tokens else []
-        return self._merged([BEGIN, *space, *(token for character in text for token in self._spelled(character))])
+        return self._merged([*space, *(token for character in text for token in self._spelled(character))])
 
     def _merged(self, tokens: list[int]) -> list[int]:
         """`tokens` with neighbours merged while two of them make a piece: by score, then from the left."""
@@ -87,16 +130,16 @@ class Tokenizer:
         return spelled
 
     def piece(self, previous: int, token: int) -> bytes:
-        """The bytes that `token` adds to a text after the token `previous`; they may be part of a character."""
+        """As of `TextCodec`. The first piece of a text loses its space."""
         piece = self.pieces[token]
-        if previous == BEGIN:
+        if previous in (BEGIN, NOTHING):
             piece = piece.removeprefix(b" ")
         byte = _BYTE.fullmatch(piece)
         return bytes([int(byte[1], 16)]) if byte else piece
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of `tokens`, the first of which begins it."""
-        return b"".join(map(self.piece, tokens, tokens[1:])).decode(errors="replace")
+        """The text of `tokens`."""
+        return b"".join(map(self.piece, [*self.begin, *tokens], tokens)).decode(errors="replace")
 
 
 def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
@@ -182,16 +225,25 @@ def _context(executable: Executable, room: int) -> int:
     return min(always, max((end for when, end in ends.items() if when and when.tensor == "position"), default=room))
 
 
-def write(program: Runs, model: LanguageModel, prompt: Sequence[int], count: int, choose: Choose) -> Iterator[Step]:
+def write(
+    program: Runs,
+    model: LanguageModel,
+    prompt: Sequence[int],
+    count: int,
+    choose: Choose,
+    ends: Collection[int] = (BEGIN,),
+) -> Iterator[Step]:
     """Run the program on `prompt`, then on the tokens that `choose` takes from the logits, up to `count` tokens.
 
     Whole blocks of the prompt go in together where the program takes blocks, the rest token by token. A text ends
-    earlier with the token that begins the next one. Raises `InputError` where prompt or count do not fit the context.
+    earlier where one of `ends` is chosen. Raises `InputError` where prompt or count do not fit the context.
     """
     context = model.context
+    if not prompt:
+        raise InputError("the prompt has no tokens, and the model none that begins a text; give a prompt")
     if len(prompt) >= context:
         raise InputError(f"the prompt has {len(prompt)} tokens, the context {context}; shorten the prompt")
-    if not 0 < len(prompt) < count:
+    if len(prompt) >= count:
         least = len(prompt) + 1
         raise InputError(f"the prompt has {len(prompt)} tokens, {count} are wanted in all; ask for at least {least}")
     if count > context:
@@ -199,13 +251,13 @@ def write(program: Runs, model: LanguageModel, prompt: Sequence[int], count: int
     tokens, position = list(prompt), 0
     while position < count - 1:
         given = tuple(tokens[position : position + model.block])
-        if position % model.block or len(given) < model.block or BEGIN in given[1:]:
+        if position % model.block or len(given) < model.block:
             given = given[:1]
         logits = program.run(_inputs(given, position))["logits"][0]
-        after = position + len(given)
+        after, ended = position + len(given), False
         if after == len(tokens):
             tokens.append(choose(logits))
-        ended = tokens[after] == BEGIN
+            ended = tokens[after] in ends
         yield Step(given, position, logits, None if ended else tokens[after])
         if ended:
             return

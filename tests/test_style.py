@@ -56,14 +56,14 @@ def test_files_that_modules_name_exist():
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
     "hw": 9_560,
-    "runtime": 12_290,
+    "runtime": 12_340,
     "compiler": 31_480,
     "sim": 8_970,
     "boards": 4_960,
-    "cli": 9_390,
+    "cli": 9_400,
     "apps": 7_530,
     "tools": 3_720,
-    "tests": 66_610,
+    "tests": 66_640,
 }
 
 
