@@ -1,12 +1,9 @@
-"""Text in and out of a network with a vocabulary: a tokenizer, and the writing of a text."""
+"""Text in and out of a network with a vocabulary: the codec of a model, and the writing of a text."""
 
 from __future__ import annotations
 
-import heapq
-import math
-import re
-import struct
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -14,109 +11,60 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..hw.errors import FileError, InputError, UnsupportedError
-from ..hw.foreign import TEXT_BYTES, read_regular
+from ..hw.foreign import open_regular
 from .arrays import Array
 from .executable import Executable, LaunchStep
+from .formats import GGUF, SAFETENSORS_FOLDER, recognise
+from .gguf import MAGIC
 from .loader import Inputs, Outputs
+from .pieces import BEGIN, NOTHING, TextCodec, Tokenizer
 from .steps import When
+from .vocabulary import read_codec
 
-BEGIN = 1  # the token before every text, which also ends it
-_BYTES = 3  # the token of byte 0
-_BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")  # the piece of one byte
-_GONE = -1  # marks a token that was merged into the token before it
-_HEADER, _ENTRY = struct.Struct("<i"), struct.Struct("<fi")
+__all__ = [
+    "BEGIN",
+    "NOTHING",
+    "Choose",
+    "LanguageModel",
+    "Runs",
+    "Step",
+    "TextCodec",
+    "Tokenizer",
+    "codec_file",
+    "language_model",
+    "most_likely",
+    "open_codec",
+    "sampler",
+    "write",
+]
+_START = 64  # bytes of a file in which JSON begins
 Choose = Callable[[Array], int]  # of the logits, float32 (words,)
 _COLDEST = 1e-200  # below it quotients of float32 logits would overflow; all others but the largest have weight 0 there
 
 
-class Tokenizer:
-    """The pieces of text that a vocabulary has, with the scores by which they are merged.
+def open_codec(model: str | Path, tokenizer: str | Path | None, words: int) -> TextCodec:
+    """The codec in the file `tokenizer`, or in that of the `model`, which has so many `words`.
 
-    Raises `FileError` for a file that does not hold exactly `size` pieces.
+    It is a file of llama2.c, a tokenizer.json, a GGUF file, or a folder with a tokenizer.json. Raises `FileError` for
+    one that is damaged or of another model, `UnsupportedError` for one of a kind that is not read, and as `codec_file`.
     """
-
-    def __init__(self, path: str | Path, size: int):
-        self.pieces, self.scores = _read(Path(path), size)
-        self._tokens = {piece: k for k, piece in reversed(list(enumerate(self.pieces)))}
-
-    def encode(self, text: str) -> list[int]:
-        """The tokens of `text`, after the token that begins every text.
-
-        Pieces are merged by the highest score first. Raises `InputError` for a character without a token.
-        """
-        space = [self._tokens[b" "]] if text and b" " in self._tokens else []
-        return self._merged([BEGIN, *space, *(token for character in text for token in self._spelled(character))])
-
-    def _merged(self, tokens: list[int]) -> list[int]:
-        """`tokens` with neighbours merged while two of them make a piece: by score, then from the left."""
-        after, before = list(range(1, len(tokens) + 1)), list(range(-1, len(tokens) - 1))
-        heap: list[tuple[float, int, int, tuple[int, int]]] = []  # so that long prompts take no square of their length
-
-        def offer(k: int) -> None:
-            if k >= 0 and after[k] < len(tokens):
-                pair = tokens[k], tokens[after[k]]
-                token = self._tokens.get(self.pieces[pair[0]] + self.pieces[pair[1]])
-                if token is not None:
-                    heapq.heappush(heap, (-self.scores[token], k, token, pair))
-
-        for k in range(len(tokens)):
-            offer(k)
-        while heap:
-            _, k, token, pair = heapq.heappop(heap)
-            gone = after[k]
-            if gone == len(tokens) or (tokens[k], tokens[gone]) != pair:
-                continue  # one token of the pair is part of another piece by now
-            tokens[k], tokens[gone], after[k] = token, _GONE, after[gone]
-            if after[k] < len(tokens):
-                before[after[k]] = k
-            offer(before[k])
-            offer(k)
-        return [token for token in tokens if token != _GONE]
-
-    def _spelled(self, character: str) -> list[int]:
-        try:
-            encoded = character.encode()
-        except UnicodeEncodeError:
-            raise InputError(f"the prompt holds {character!r}, which is no character; give a text in UTF-8") from None
-        if encoded in self._tokens:
-            return [self._tokens[encoded]]
-        spelled = [_BYTES + byte for byte in encoded]
-        for byte, token in zip(encoded, spelled):
-            if token >= len(self.pieces) or self.pieces[token] != b"<0x%02X>" % byte:
-                raise InputError(f"the prompt holds {character!r}, for which the tokenizer has no token")
-        return spelled
-
-    def piece(self, previous: int, token: int) -> bytes:
-        """The bytes that `token` adds to a text after the token `previous`; they may be part of a character."""
-        piece = self.pieces[token]
-        if previous == BEGIN:
-            piece = piece.removeprefix(b" ")
-        byte = _BYTE.fullmatch(piece)
-        return bytes([int(byte[1], 16)]) if byte else piece
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of `tokens`, the first of which begins it."""
-        return b"".join(map(self.piece, tokens, tokens[1:])).decode(errors="replace")
+    path = codec_file(model, tokenizer)
+    with contextlib.suppress(IsADirectoryError), open(path, "rb") as file:
+        start = file.read(_START).lstrip()
+        if not start.startswith((b"{", MAGIC)):
+            return Tokenizer(path, words)
+    return read_codec(path, words)
 
 
-def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
-    data = read_regular(path, "a tokenizer", TEXT_BYTES)
-    pieces, scores, at = list[bytes](), list[float](), _HEADER.size
-    for _ in range(size):
-        if at + _ENTRY.size > len(data):
-            raise FileError(f"{path}: holds {len(pieces)} pieces, the model has {size} words; give its own tokenizer")
-        score, length = _ENTRY.unpack_from(data, at)
-        at += _ENTRY.size
-        if math.isnan(score):
-            raise FileError(f"{path}: the score of piece {len(pieces)} is not a number; the file is damaged")
-        if not 0 <= length <= len(data) - at:
-            raise FileError(f"{path}: piece {len(pieces)} has {length} bytes, of which {len(data) - at} are there")
-        pieces.append(data[at : at + length])
-        scores.append(score)
-        at += length
-    if at != len(data):
-        raise FileError(f"{path}: holds more than the {size} words of the model; give its own tokenizer")
-    return pieces, scores
+def codec_file(model: str | Path, tokenizer: str | Path | None) -> Path:
+    """The file or folder that `open_codec` reads. Raises `FileError` where there is none."""
+    path = Path(model if tokenizer is None else tokenizer)
+    if tokenizer is None and recognise(path) not in (GGUF, SAFETENSORS_FOLDER):
+        raise FileError(f"{path}: brings no tokenizer; give the model's own with --tokenizer")
+    if not path.is_dir():
+        with open_regular(path, "a tokenizer"):  # what cannot be read is refused
+            pass
+    return path
 
 
 class Runs(Protocol):
@@ -182,16 +130,25 @@ def _context(executable: Executable, room: int) -> int:
     return min(always, max((end for when, end in ends.items() if when and when.tensor == "position"), default=room))
 
 
-def write(program: Runs, model: LanguageModel, prompt: Sequence[int], count: int, choose: Choose) -> Iterator[Step]:
+def write(
+    program: Runs,
+    model: LanguageModel,
+    prompt: Sequence[int],
+    count: int,
+    choose: Choose,
+    ends: Collection[int] = (BEGIN,),
+) -> Iterator[Step]:
     """Run the program on `prompt`, then on the tokens that `choose` takes from the logits, up to `count` tokens.
 
     Whole blocks of the prompt go in together where the program takes blocks, the rest token by token. A text ends
-    earlier with the token that begins the next one. Raises `InputError` where prompt or count do not fit the context.
+    earlier where one of `ends` is chosen. Raises `InputError` where prompt or count do not fit the context.
     """
     context = model.context
+    if not prompt:
+        raise InputError("the prompt has no tokens, and the model none that begins a text; give a prompt")
     if len(prompt) >= context:
         raise InputError(f"the prompt has {len(prompt)} tokens, the context {context}; shorten the prompt")
-    if not 0 < len(prompt) < count:
+    if len(prompt) >= count:
         least = len(prompt) + 1
         raise InputError(f"the prompt has {len(prompt)} tokens, {count} are wanted in all; ask for at least {least}")
     if count > context:
@@ -199,13 +156,13 @@ def write(program: Runs, model: LanguageModel, prompt: Sequence[int], count: int
     tokens, position = list(prompt), 0
     while position < count - 1:
         given = tuple(tokens[position : position + model.block])
-        if position % model.block or len(given) < model.block or BEGIN in given[1:]:
+        if position % model.block or len(given) < model.block:
             given = given[:1]
         logits = program.run(_inputs(given, position))["logits"][0]
-        after = position + len(given)
+        after, ended = position + len(given), False
         if after == len(tokens):
             tokens.append(choose(logits))
-        ended = tokens[after] == BEGIN
+            ended = tokens[after] in ends
         yield Step(given, position, logits, None if ended else tokens[after])
         if ended:
             return

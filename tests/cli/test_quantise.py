@@ -33,7 +33,7 @@ def test_a_text_of_the_integers_is_that_of_the_checkpoint(tilewright, small, tmp
     texts = [json.loads(tilewright("generate", model, *rest).out) for model in (small, path)]
     assert texts[0]["tokens"] == texts[1]["tokens"] and 0 < texts[1]["host_share"] <= 1
     done = tilewright("generate", path, *rest, "--texts", 1)
-    assert done.status == 5 and "--texts compares with the float32 model; give the checkpoint, .bin" in done.err
+    assert done.status == 5 and "--texts compares with the float32 model; give that" in done.err
 
 
 def test_scales_are_those_of_the_lines_of_a_file(tilewright, small, tmp_path):
@@ -60,7 +60,7 @@ def test_mistakes_are_one_line(tilewright, small, tmp_path):
             f"holds {len(PIECES) - 1} pieces",
         ),
         ((small, *out, *tokenizer), 2, "tok.bin is for the texts of --calibration; give both or neither"),
-        ((small, *out, "--calibration", tmp_path / "empty"), 5, "give the model's tokens with --tokenizer"),
+        ((small, *out, "--calibration", tmp_path / "empty"), 6, "brings no tokenizer; give the model's own"),
         ((small, *out, *tokenizer, "--calibration", tmp_path / "empty"), 6, "holds no text"),
         ((small, *out, *tokenizer, "--calibration", tmp_path / "none"), 6, "no such file"),
     ):
@@ -199,8 +199,8 @@ def test_mistakes_with_networks_are_one_line(tilewright, network, small, tmp_pat
         ((tmp_path / "text.onnx", *data), 6, "is a text; give a network"),
         ((tmp_path / "none.onnx", *data), 6, "no such file"),
         ((tmp_path / "x.npz", *data), 5, "is no float network in .onnx, .tflite"),
-        ((network, *data, "--tokenizer", network), 5, "--tokenizer is for a checkpoint, .bin; drop it"),
-        ((network, *data, "--texts", 3), 5, "--texts is for a checkpoint, .bin; drop it"),
+        ((network, *data, "--tokenizer", network), 5, "--tokenizer is for a Llama; drop it"),
+        ((network, *data, "--texts", 3), 5, "--texts is for a Llama; drop it"),
         ((network, *data, "--mean", "0.5"), 9, "--mean, --std and --resize are for pixels"),
         ((network, *data, "-o", "/proc/y.onnx"), 6, "/proc/y.onnx: not writable; /proc takes no files"),
         ((small, "-o", tmp_path / "y.npz", "--inspect"), 5, "--inspect is for networks, .onnx or .tflite"),
