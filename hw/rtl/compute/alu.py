@@ -65,7 +65,8 @@ class Alu(wiring.Component):
     Members:
         choice: in, the operation
         a, b: in, entries
-        other: in, the result where there is no operation; 0 where there is one
+        other: in, results of the multipliers
+        use: in, one bit for each group of lanes: `other` is the result; where there is no operation alone
         shifted: out, the entry of results of SHR, 0 for any other operation
         o: out, the entry of results of the others, 0 for SHR; apart from `shifted`, as a shift takes many gates and
             they a carry chain
@@ -78,7 +79,8 @@ class Alu(wiring.Component):
         self.cfg = cfg
         entry = cfg.acc_entry_bits
         operands = {name: In(entry) for name in ("a", "b", "other")}
-        super().__init__({"choice": In(choice_layout()), **operands, "o": Out(entry), "shifted": Out(entry)})
+        results = {"o": Out(entry), "shifted": Out(entry)}
+        super().__init__({"choice": In(choice_layout()), **operands, "use": In(groups(cfg)), **results})
 
     def elaborate(self, platform: object) -> Module:
         """Each lane computes every result and lets one through; one gate follows the results that have a carry."""
@@ -86,7 +88,7 @@ class Alu(wiring.Component):
         for k in range(self.cfg.lanes):
             lane = slice(32 * k, 32 * (k + 1))
             a, b, total = self.a[lane], self.b[lane], Signal(34, name=f"total_{k}")
-            early = self.other[lane] | Mux(on.compare, a, 0)
+            early = Mux(self.use[k // multipliers(self.cfg)], self.other[lane], 0) | Mux(on.compare, a, 0)
             m.d.comb += [
                 total.eq(_added(a, b, on)),
                 self.o[lane].eq(Mux(total[-1], b, early) | Mux(on.ADD, total[:32], 0)),
