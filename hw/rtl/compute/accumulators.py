@@ -97,8 +97,7 @@ class Accumulators(wiring.Component):
         stored_entry = _chosen(numbers["store"], data)
         fresh, held = Signal(), Signal.like(self.store.data, reset_less=True)
         m.d.sync += fresh.eq(stored)
-        with m.If(fresh):
-            m.d.sync += held.eq(stored_entry)
+        m.d.sync += held.eq(self.store.data)  # the same choice again: no gate of its own
         m.d.comb += self.store.data.eq(Mux(fresh, stored_entry, held))
         if self._ternary:
             en, latest = self.ternary_read.en, Signal(range(cfg.acc_banks), name="ternary_bank")

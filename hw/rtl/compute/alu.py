@@ -85,15 +85,15 @@ class Alu(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Each lane computes every result and lets one through; one gate follows the results that have a carry."""
         m, on = Module(), self.choice
-        for k in range(self.cfg.lanes):
-            lane = slice(32 * k, 32 * (k + 1))
+        lanes = [slice(32 * k, 32 * (k + 1)) for k in range(self.cfg.lanes)]
+        for k, lane in enumerate(lanes):
             a, b, total = self.a[lane], self.b[lane], Signal(34, name=f"total_{k}")
             early = Mux(self.use[k // multipliers(self.cfg)], self.other[lane], 0) | Mux(on.compare, a, 0)
             m.d.comb += [
                 total.eq(_added(a, b, on)),
                 self.o[lane].eq(Mux(total[-1], b, early) | Mux(on.ADD, total[:32], 0)),
-                self.shifted[lane].eq(_shifted(a, b, on.SHR)),
             ]
+        m.d.comb += self.shifted.eq(_shifted(m, [(self.a[lane], self.b[lane]) for lane in lanes], on.SHR))
         return m
 
 
@@ -111,16 +111,36 @@ def _added(a: Value, b: Value, on: data.View) -> Value:
     return (Cat(a[:31], a[31] ^ invert) + second)[: len(second)]
 
 
-def _shifted(a: Value, b: Value, shift: Value) -> Value:
-    """SHR of one lane with `shift`, else 0; by one rotation to the right: by n = b mod 32, which to the left by -b is
-    the same. Bit k comes from bit k + n for a shift to the right where that is below 32, for one to the left where it
-    is not; the others are filled, and all of them where b is beyond 31 or -32. Which ones is found beside the rotation.
+def _shifted(m: Module, lanes: list[tuple[Value, Value]], shift: Value) -> Value:
+    """SHR of each (a, b) with `shift`, else 0; by one rotation to the right: by n = b mod 32, which to the left by -b
+    is the same. Bit k comes from bit k + n for a shift to the right where that is below 32, for one to the left where
+    it is not; the others are filled, and all of them where b is beyond 31 or -32. Which ones is found beside the
+    rotation, whose levels choose one of four words.
     """
-    left, high = b[31], b[5:31]
-    within = shift & ~(high ^ left.replicate(len(high))).any()
-    turned = (Cat(a, a) >> b[:5])[:32]
-    from_a = ((C((1 << 32) - 1, 32) >> b[:5]) ^ left.replicate(32)) & within.replicate(32)
-    return (turned & from_a) | ((shift & a[31] & ~left).replicate(32) & ~from_a)
+    turned = [a for a, _ in lanes]
+    for name, at in (("turn_1", 0), ("turn_4", 2)):
+        steps = [Cat(a, a).bit_select(b[at : at + 2] << at, 32) for a, (_, b) in zip(turned, lanes)]
+        turned = _level(m, name, steps)
+    from_a = _level(m, "mask", [(C((1 << 32) - 1, 32) >> b[:5]) ^ b[31].replicate(32) for _, b in lanes])
+    ends = []
+    for (a, b), whole, mask in zip(lanes, turned, from_a):
+        within, fill = Signal(), Signal()
+        m.d.comb += [
+            within.eq(shift & ~(b[5:31] ^ b[31].replicate(26)).any()),
+            fill.eq(shift & a[31] & ~b[31]),
+        ]
+        mask = mask & within.replicate(32)
+        ends.append((Mux(b[4], Cat(whole[16:], whole[:16]), whole) & mask) | (fill.replicate(32) & ~mask))
+    return Cat(_level(m, "end", ends))
+
+
+def _level(m: Module, name: str, values: list[Value]) -> list[Signal]:
+    """`values` of at most six bits for each of theirs, from a block of their own: synthesis maps a block by itself, so
+    each bit to one LUT. Together with others it trades LUTs for smaller ones, and takes a third more of them."""
+    m.submodules[name] = block = Module()
+    out = [Signal(value.shape(), name=f"{name}_{k}") for k, value in enumerate(values)]
+    block.d.comb += [wire.eq(value) for wire, value in zip(out, values)]
+    return out
 
 
 class Multiplier(wiring.Component):

@@ -231,10 +231,13 @@ class Execute(wiring.Component):
         m.d.comb += a_known.eq(Mux(choose.slot.clear, 0, Mux(a_match[1], result, older)))
         with m.If(choose.live.en):
             m.d.sync += [a.eq(Mux(a_memory, _read(self.dst), a_known)), *(copy.eq(a_match[0]) for copy in a_next)]
-        imm = Cat(choose.slot.imm, choose.slot.imm[-1].replicate(16)).replicate(cfg.lanes)
+        # one gate chooses among entries, one more adds the constant, which is 0 otherwise, and a word of memory
+        imm = Mux(choose.slot.tensor | choose.slot.dot, 0, choose.slot.imm)
+        imm = Cat(imm, imm[-1].replicate(16)).replicate(cfg.lanes)
         dots = Cat(Cat(sums[k], sums[k][-1].replicate(32 - len(sums[k]))) for k in range(cfg.lanes))
-        early = Mux(choose.slot.dot, dots, imm)
-        m.d.comb += b_known.eq(Mux(choose.slot.tensor, Mux(b_match[1] | choose.slot.late, result, older), early))
+        early = Mux(choose.slot.dot, dots, 0)
+        entries = Mux(choose.slot.tensor, Mux(b_match[1] | choose.slot.late, result, older), early)
+        m.d.comb += b_known.eq(entries | imm)
         with m.If(choose.live.early | (choose.live.en & (~choose.slot.late | b_next[0]))):
             m.d.sync += [b.eq(Mux(b_memory, _read(self.src), b_known)), *(copy.eq(b_match[0]) for copy in b_next)]
         self._compute(m, choose, execute, (a_used, b_used), result, written, writing)
