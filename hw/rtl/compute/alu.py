@@ -273,6 +273,9 @@ class _Lane:
     def _register(self, stage: int, value: Value, name: str, until: int | None = None) -> Signal:
         return self.pipe.register(stage, value, f"{name}_{self.number}", until=until)
 
+    def _level(self, name: str, value: Value, bits: int) -> Value:
+        return _level(self.pipe.m, f"{name}_{self.number}", [value[:bits]])[0]
+
     def results(self, a: Value, b: Value) -> tuple[Value, Value]:
         """R in stage `RESCALE_LATENCY`, int8 in stage `REQUANTISE_LATENCY`, of the operands in stage 1."""
         a, b = self._register(1, a, "a"), self._register(1, b, "b", until=3)
@@ -297,7 +300,9 @@ class _Lane:
             self._register(2, v, name, until=8) for v, name in ((double, "double"), (double & exponent[5], "twice"))
         )
         multiplier = self._register(2, multiplier, "multiplier")
-        x = self._register(3, (biased << left)[:32].as_signed(), "x")
+        for at in (0, 2):
+            biased = self._level(f"left_{at}", biased << (left[at : at + 2] << at), 32)
+        x = self._register(3, (biased << (left[4] << 4))[:32].as_signed(), "x")
         # the top bit apart from a choice with 0: as a reset it would have a register of its own, outside of the DSP
         y = Cat(Mux(self.kinds[3][1], b[:31], multiplier), self.kinds[3][1] & b[31])
         y = self._register(3, y.as_signed(), "y")
@@ -319,7 +324,10 @@ class _Lane:
         minus = twice & product[63]  # such a tie goes away from zero when r rounds up to the nearest
         once = _plus(high, minus.replicate(33).as_signed(), product[30])[:33]
         once = self._register(8, Mux(double, Cat(C(0, 31), once), product)[:64].as_signed(), "once")
-        shifted = self._register(9, (Cat(C(0, 1), once).as_signed() >> shift)[:65], "shifted")
+        shifted = Cat(C(0, 1), once)
+        for at in (0, 2, 4):
+            shifted = self._level(f"right_{at}", shifted.as_signed() >> (shift[at : at + 2] << at), 65)
+        shifted = self._register(9, shifted, "shifted")
         last, low, rest = shifted[0], shifted[1:33], shifted[_ENOUGH:65]
         return (low + last)[:32], self._stored(low[:_ENOUGH].as_signed(), last, rest)
 
