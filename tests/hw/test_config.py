@@ -77,8 +77,8 @@ REFUSED = [
     ({"array_clock": 3}, "Config.array_clock = 3: must be a power of two; nearest is 2"),
     (
         {"array_clock": 2, "block_in": 1},
-        "Config.array_clock = 2: two halves of the inputs share the multipliers, so block_in must be at least 2, not 1; "
-        "nearest is array_clock = 1",
+        "Config.array_clock = 2: two halves of the inputs share the multipliers, so block_in must be at least 2, not "
+        "1; nearest is array_clock = 1",
     ),
     (
         {"extensions": {"requant", "reqaunt"}},

@@ -7,7 +7,7 @@ taps add products with the neighbours of both: those of tap t are 2 t multiplier
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
@@ -140,7 +140,7 @@ class Dot(wiring.Component):
         return mine
 
     def _multiplicand(self, weights: Value) -> Value:
-        """The factor for the weight of a channel, or for two: (w1 << 16) + w0, so w1 is one less where w0 is negative."""
+        """The factor of a channel's weight, or of two: (w1 << 16) + w0, where a negative w0 takes 1 from w1."""
         bits = self.cfg.wgt_bits
         if self._channels == 1:
             return weights.as_signed()
