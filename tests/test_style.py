@@ -55,7 +55,7 @@ def test_files_that_modules_name_exist():
 
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
-    "hw": 9_560,
+    "hw": 9_620,
     "runtime": 12_290,
     "compiler": 31_480,
     "sim": 8_970,
