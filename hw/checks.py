@@ -236,12 +236,11 @@ def check_ternary(cfg: Config) -> None:
 
 
 def check_array_clock(cfg: Config) -> None:
-    """Raise `ConfigError` for a block without two groups of channels that take turns at the multipliers."""
-    least = 4 if cfg.dsp_packing else 2
-    if cfg.array_clock == 2 and cfg.block_out < least:
+    """Raise `ConfigError` for a block without two inputs that take turns at a multiplier."""
+    if cfg.array_clock == 2 and cfg.block_in < 2:
         raise ConfigError(
-            f"Config.array_clock = 2: two halves of the output channels share the multipliers, so block_out must be at "
-            f"least {least}{' with dsp_packing' * cfg.dsp_packing}, not {cfg.block_out}; nearest is array_clock = 1"
+            "Config.array_clock = 2: two halves of the inputs share the multipliers, so block_in must be at least 2, "
+            f"not {cfg.block_in}; nearest is array_clock = 1"
         )
 
 

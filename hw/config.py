@@ -208,7 +208,7 @@ class Config(Fields):
 
     @property
     def multipliers(self) -> int:
-        """Multipliers of GEMM, each a DSP: two products share one with `dsp_packing`, and two halves of the channels
+        """Multipliers of GEMM, each a DSP: two products share one with `dsp_packing`, and two halves of the inputs
         take turns at it with `array_clock` 2.
         """
         pairs = 2 if self.dsp_packing and self.block_out > 1 else 1

@@ -338,5 +338,5 @@ class Fields:
         (1, 2),
         Part.LATER_CIRCUIT,
         "clock of GEMM's multipliers, as a multiple of the core's",
-        "with 2 half of GEMM's DSP, which then close at twice the clock; a second clock; one cycle of latency",
+        "with 2 half of GEMM's DSP, which then close at twice the clock; a second clock",
     )

@@ -55,7 +55,7 @@ def test_files_that_modules_name_exist():
 
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
-    "hw": 9_570,
+    "hw": 9_630,
     "runtime": 12_790,
     "compiler": 32_020,
     "sim": 8_970,

@@ -45,7 +45,7 @@ def random_config(seed: int) -> Config:
         except ConfigError:
             continue
         # numbers of their own, so that the other fields of a seed stay
-        double = cfg.block_out >= 4 and np.random.default_rng([seed, 2]).random() < 0.2
+        double = cfg.block_in >= 2 and np.random.default_rng([seed, 2]).random() < 0.2
         return cfg.replace(array_clock=2) if double else cfg
 
 

@@ -213,12 +213,15 @@ class AccumulatorRead(wiring.Signature):
     Members:
         en: out, one bit per bank: read there; straight from registers, as STORE's reads wait for it
         addr: out, the entry, in that bank
-        data: in, the entry that was read last
+        data: in, the entry that was read last, if it is in the lower half of the banks, and if it is in the upper half;
+            whoever reads chooses it, in the same gate as among others
+        upper: in, it is in the upper half
     """
 
     def __init__(self, cfg: Config):
-        members = SramRead(cfg, Mem.ACC).members
-        super().__init__({**members, "en": Out(cfg.acc_banks)})
+        entries = data.ArrayLayout(entry_bits(cfg, Mem.ACC), 2)
+        addr = address_bits(cfg, Mem.ACC)
+        super().__init__({"en": Out(cfg.acc_banks), "addr": Out(addr), "data": In(entries), "upper": In(1)})
 
 
 class TernaryRead(wiring.Signature):

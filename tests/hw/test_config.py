@@ -76,9 +76,9 @@ REFUSED = [
     ({"dsp_packing": 1}, "Config.dsp_packing = 1: must be true or false"),
     ({"array_clock": 3}, "Config.array_clock = 3: must be a power of two; nearest is 2"),
     (
-        {"array_clock": 2, "dsp_packing": True, "block_out": 2},
-        "Config.array_clock = 2: two halves of the output channels share the multipliers, so block_out must be at "
-        "least 4 with dsp_packing, not 2; nearest is array_clock = 1",
+        {"array_clock": 2, "block_in": 1},
+        "Config.array_clock = 2: two halves of the inputs share the multipliers, so block_in must be at least 2, not "
+        "1; nearest is array_clock = 1",
     ),
     (
         {"extensions": {"requant", "reqaunt"}},

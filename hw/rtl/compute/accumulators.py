@@ -69,7 +69,8 @@ class Accumulators(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """The banks, each with its choice of address; each reader chooses the bank and the plane that it asked."""
+        """The banks, each with its choice of address; each reader chooses the bank and the plane that it asked, the
+        pipeline itself between the halves of the banks."""
         m, cfg = Module(), self.cfg
         count = cfg.acc_banks * self._planes
         banks = [self._bank(m, k) for k in range(cfg.acc_banks)]
@@ -81,18 +82,23 @@ class Accumulators(wiring.Component):
         # of two banks the enables say which one, straight from registers
         readers = {name: (port.en.any(), port.en[-1], port) for name, port in (("dst", self.dst), ("src", self.src))}
         readers["store"] = (stored, bank(cfg, self.store.addr), self.store)
-        chosen = {}
+        numbers = {}
         for name, (en, where, port) in readers.items():
             latest = Signal(range(count), name=f"{name}_bank")
             with m.If(en):
                 m.d.sync += latest.eq(where if count <= 2 else port.addr[self._rows :])
-            chosen[name] = _chosen(latest, data)
-        m.d.comb += [self.dst.data.eq(chosen["dst"]), self.src.data.eq(chosen["src"])]
+            numbers[name] = latest
+        half = max(count // 2, 1)
+        for port, number in ((self.dst, numbers["dst"]), (self.src, numbers["src"])):
+            m.d.comb += [
+                *[port.data[k].eq(_chosen(number[:-1], part)) for k, part in enumerate((data[:half], data[-half:]))],
+                port.upper.eq(number[-1:]),
+            ]
+        stored_entry = _chosen(numbers["store"], data)
         fresh, held = Signal(), Signal.like(self.store.data, reset_less=True)
         m.d.sync += fresh.eq(stored)
-        with m.If(fresh):
-            m.d.sync += held.eq(chosen["store"])
-        m.d.comb += self.store.data.eq(Mux(fresh, chosen["store"], held))
+        m.d.sync += held.eq(self.store.data)  # the same choice again: no gate of its own
+        m.d.comb += self.store.data.eq(Mux(fresh, stored_entry, held))
         if self._ternary:
             en, latest = self.ternary_read.en, Signal(range(cfg.acc_banks), name="ternary_bank")
             with m.If(en.any()):

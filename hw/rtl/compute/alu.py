@@ -65,7 +65,8 @@ class Alu(wiring.Component):
     Members:
         choice: in, the operation
         a, b: in, entries
-        other: in, the result where there is no operation; 0 where there is one
+        other: in, results of the multipliers
+        use: in, one bit for each group of lanes: `other` is the result; where there is no operation alone
         shifted: out, the entry of results of SHR, 0 for any other operation
         o: out, the entry of results of the others, 0 for SHR; apart from `shifted`, as a shift takes many gates and
             they a carry chain
@@ -78,20 +79,21 @@ class Alu(wiring.Component):
         self.cfg = cfg
         entry = cfg.acc_entry_bits
         operands = {name: In(entry) for name in ("a", "b", "other")}
-        super().__init__({"choice": In(choice_layout()), **operands, "o": Out(entry), "shifted": Out(entry)})
+        results = {"o": Out(entry), "shifted": Out(entry)}
+        super().__init__({"choice": In(choice_layout()), **operands, "use": In(groups(cfg)), **results})
 
     def elaborate(self, platform: object) -> Module:
         """Each lane computes every result and lets one through; one gate follows the results that have a carry."""
         m, on = Module(), self.choice
-        for k in range(self.cfg.lanes):
-            lane = slice(32 * k, 32 * (k + 1))
+        lanes = [slice(32 * k, 32 * (k + 1)) for k in range(self.cfg.lanes)]
+        for k, lane in enumerate(lanes):
             a, b, total = self.a[lane], self.b[lane], Signal(34, name=f"total_{k}")
-            early = self.other[lane] | Mux(on.compare, a, 0)
+            early = Mux(self.use[k // multipliers(self.cfg)], self.other[lane], 0) | Mux(on.compare, a, 0)
             m.d.comb += [
                 total.eq(_added(a, b, on)),
                 self.o[lane].eq(Mux(total[-1], b, early) | Mux(on.ADD, total[:32], 0)),
-                self.shifted[lane].eq(_shifted(a, b, on.SHR)),
             ]
+        m.d.comb += self.shifted.eq(_shifted(m, [(self.a[lane], self.b[lane]) for lane in lanes], on.SHR))
         return m
 
 
@@ -109,16 +111,36 @@ def _added(a: Value, b: Value, on: data.View) -> Value:
     return (Cat(a[:31], a[31] ^ invert) + second)[: len(second)]
 
 
-def _shifted(a: Value, b: Value, shift: Value) -> Value:
-    """SHR of one lane with `shift`, else 0; by one rotation to the right: by n = b mod 32, which to the left by -b is
-    the same. Bit k comes from bit k + n for a shift to the right where that is below 32, for one to the left where it
-    is not; the others are filled, and all of them where b is beyond 31 or -32. Which ones is found beside the rotation.
+def _shifted(m: Module, lanes: list[tuple[Value, Value]], shift: Value) -> Value:
+    """SHR of each (a, b) with `shift`, else 0; by one rotation to the right: by n = b mod 32, which to the left by -b
+    is the same. Bit k comes from bit k + n for a shift to the right where that is below 32, for one to the left where
+    it is not; the others are filled, and all of them where b is beyond 31 or -32. Which ones is found beside the
+    rotation, whose levels choose one of four words.
     """
-    left, high = b[31], b[5:31]
-    within = shift & ~(high ^ left.replicate(len(high))).any()
-    turned = (Cat(a, a) >> b[:5])[:32]
-    from_a = ((C((1 << 32) - 1, 32) >> b[:5]) ^ left.replicate(32)) & within.replicate(32)
-    return (turned & from_a) | ((shift & a[31] & ~left).replicate(32) & ~from_a)
+    turned = [a for a, _ in lanes]
+    for name, at in (("turn_1", 0), ("turn_4", 2)):
+        steps = [Cat(a, a).bit_select(b[at : at + 2] << at, 32) for a, (_, b) in zip(turned, lanes)]
+        turned = _level(m, name, steps)
+    from_a = _level(m, "mask", [(C((1 << 32) - 1, 32) >> b[:5]) ^ b[31].replicate(32) for _, b in lanes])
+    ends = []
+    for (a, b), whole, mask in zip(lanes, turned, from_a):
+        within, fill = Signal(), Signal()
+        m.d.comb += [
+            within.eq(shift & ~(b[5:31] ^ b[31].replicate(26)).any()),
+            fill.eq(shift & a[31] & ~b[31]),
+        ]
+        mask = mask & within.replicate(32)
+        ends.append((Mux(b[4], Cat(whole[16:], whole[:16]), whole) & mask) | (fill.replicate(32) & ~mask))
+    return Cat(_level(m, "end", ends))
+
+
+def _level(m: Module, name: str, values: list[Value]) -> list[Signal]:
+    """`values` of at most six bits for each of theirs, from a block of their own: synthesis maps a block by itself, so
+    each bit to one LUT. Together with others it trades LUTs for smaller ones, and takes a third more of them."""
+    m.submodules[name] = block = Module()
+    out = [Signal(value.shape(), name=f"{name}_{k}") for k, value in enumerate(values)]
+    block.d.comb += [wire.eq(value) for wire, value in zip(out, values)]
+    return out
 
 
 class Multiplier(wiring.Component):
@@ -251,6 +273,9 @@ class _Lane:
     def _register(self, stage: int, value: Value, name: str, until: int | None = None) -> Signal:
         return self.pipe.register(stage, value, f"{name}_{self.number}", until=until)
 
+    def _level(self, name: str, value: Value, bits: int) -> Value:
+        return _level(self.pipe.m, f"{name}_{self.number}", [value[:bits]])[0]
+
     def results(self, a: Value, b: Value) -> tuple[Value, Value]:
         """R in stage `RESCALE_LATENCY`, int8 in stage `REQUANTISE_LATENCY`, of the operands in stage 1."""
         a, b = self._register(1, a, "a"), self._register(1, b, "b", until=3)
@@ -275,7 +300,9 @@ class _Lane:
             self._register(2, v, name, until=8) for v, name in ((double, "double"), (double & exponent[5], "twice"))
         )
         multiplier = self._register(2, multiplier, "multiplier")
-        x = self._register(3, (biased << left)[:32].as_signed(), "x")
+        for at in (0, 2):
+            biased = self._level(f"left_{at}", biased << (left[at : at + 2] << at), 32)
+        x = self._register(3, (biased << (left[4] << 4))[:32].as_signed(), "x")
         # the top bit apart from a choice with 0: as a reset it would have a register of its own, outside of the DSP
         y = Cat(Mux(self.kinds[3][1], b[:31], multiplier), self.kinds[3][1] & b[31])
         y = self._register(3, y.as_signed(), "y")
@@ -297,7 +324,10 @@ class _Lane:
         minus = twice & product[63]  # such a tie goes away from zero when r rounds up to the nearest
         once = _plus(high, minus.replicate(33).as_signed(), product[30])[:33]
         once = self._register(8, Mux(double, Cat(C(0, 31), once), product)[:64].as_signed(), "once")
-        shifted = self._register(9, (Cat(C(0, 1), once).as_signed() >> shift)[:65], "shifted")
+        shifted = Cat(C(0, 1), once)
+        for at in (0, 2, 4):
+            shifted = self._level(f"right_{at}", shifted.as_signed() >> (shift[at : at + 2] << at), 65)
+        shifted = self._register(9, shifted, "shifted")
         last, low, rest = shifted[0], shifted[1:33], shifted[_ENOUGH:65]
         return (low + last)[:32], self._stored(low[:_ENOUGH].as_signed(), last, rest)
 

@@ -7,7 +7,7 @@ taps add products with the neighbours of both: those of tap t are 2 t multiplier
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
@@ -32,9 +32,8 @@ def packs(cfg: Config) -> bool:
     return cfg.dsp_packing and cfg.block_out > 1
 
 
-# inputs and weights of the groups of channels that share multipliers
-_Operands = Sequence[tuple[Sequence[Value], Sequence[Value]]]
-_Multiply = Callable[[_Operands, str], list[list[Value]]]  # products of each group, from its operands and a name
+# for each entry of a batch the products of held inputs with the weights of channels that share multipliers
+_Multiply = Callable[[list[list[Value]], list[Value], int], list[list[Value]]]
 
 
 class Dot(wiring.Component):
@@ -58,8 +57,10 @@ class Dot(wiring.Component):
     Operands, products and their sums with 2**15 have registers, so that a DSP holds all of it.
 
     With `cfg.array_clock` 2 a multiplier and its registers are in domain `ARRAY`, whose clock has an edge at every edge
-    of the core's clock and one between. In the first half of a cycle the multiplier takes the operands of the lower
-    half of the channels, in the second half those of the upper, whose products come a cycle later.
+    of the core's clock and one between. In the first half of a cycle it takes an input of the lower half of `block_in`,
+    in the second half one of the upper half, and the DSP adds both products: the first level of the tree. The sum of
+    two low products is -32512 to 32768: with 2**15 - 1 it stays within its 16 bits. The adders of the low tree add what
+    is missing as their carries, but for 1.
     """
 
     def __init__(self, cfg: Config):
@@ -91,23 +92,17 @@ class Dot(wiring.Component):
             m.d.sync += [chosen.eq(self.inp), wgt.eq(self._weights(m))]
         with m.If(enables[0]):
             m.d.sync += inp.eq(chosen)
-        block = cfg.block_in
+        block, channels = cfg.block_in, self._channels
         x = [[_element(inp, b * block + i, cfg.inp_bits) for i in range(block)] for b in range(cfg.batch)]
         w = [[_element(wgt, o * block + i, cfg.wgt_bits) for i in range(block)] for o in range(cfg.block_out)]
-        make = self._pairs if packs(cfg) else self._singles
-        w = [make(m, enables[0], o, w) for o in range(0, cfg.block_out, self._channels)]
-        turns = cfg.array_clock
-        multiply = self._in_turn(m, enables[1:]) if turns > 1 else self._at_once(m, enables[1:])
-        for b in range(cfg.batch):
-            for k in range(len(w) // turns):
-                at = [turn * len(w) // turns + k for turn in range(turns)]
-                channels = [self._channels * group for group in at]
-                operands = [(self._inputs(m, enables[0], b, o, x[b]), w[group]) for o, group in zip(channels, at)]
-                for turn, (o, products) in enumerate(zip(channels, multiply(operands, f"b{b}_o{channels[0]}"))):
-                    sums = self._sums(m, enables[1 + PRODUCT_STAGES + turn :], products, f"b{b}_o{o}")
-                    if turn + 1 < turns:  # wait for the later half
-                        sums = [register(m, enables[-1], s, f"early_b{b}_o{o}_{c}") for c, s in enumerate(sums)]
-                    m.d.comb += [self.sums[b * cfg.block_out + o + c].eq(value) for c, value in enumerate(sums)]
+        multiply = self._in_turn(m, enables) if cfg.array_clock > 1 else self._at_once(m, enables)
+        trees = enables[PRODUCT_STAGES + cfg.array_clock :]  # of the levels that the multipliers leave
+        for o in range(0, cfg.block_out, channels):
+            inputs = [self._inputs(m, enables[0], b, o, x[b]) for b in range(cfg.batch)]
+            weights = [Cat(each) for each in zip(*w[o : o + channels])]
+            for b, products in enumerate(multiply(inputs, weights, o)):
+                sums = self._sums(m, trees, products, f"b{b}_o{o}")
+                m.d.comb += [self.sums[b * cfg.block_out + o + c].eq(value) for c, value in enumerate(sums)]
         return m
 
     def _weights(self, m: Module) -> Value:
@@ -144,56 +139,60 @@ class Dot(wiring.Component):
                 mine[i] = register(m, enable, chosen, f"x_{name}")
         return mine
 
-    def _singles(self, m: Module, enable: Value, o: int, w: list[list[Value]]) -> list[Value]:
-        """The weights of channel `o`, held."""
-        return [register(m, enable, value, f"w_o{o}_{i}") for i, value in enumerate(w[o])]
-
-    def _pairs(self, m: Module, enable: Value, o: int, w: list[list[Value]]) -> list[Value]:
-        """The multiplicands (w1 << 16) + w0 of channels `o` and `o + 1`, held: w1 is one less where w0 is negative."""
-        pairs = []
-        for i, (w0, w1) in enumerate(zip(w[o], w[o + 1])):
-            high = (w1 + w0[-1].as_signed())[:9]  # -128 * 2**16 - 128 needs 25 bits
-            pairs.append(register(m, enable, Cat(w0, w0[-1].replicate(16 - len(w0)), high).as_signed(), f"k_o{o}_{i}"))
-        return pairs
-
-    def _product(self, m: Module, enables: Sequence[Signal], a: Value, b: Value, name: str, domain: str) -> Value:
-        """The product of held operands, with 2**15 where it is a pair, in the registers of a DSP."""
-        product = register(m, enables[0], a * b, f"m_{name}", domain)
-        return register(m, enables[1], (product + _HALF)[:32] if packs(self.cfg) else product, f"p_{name}", domain)
+    def _multiplicand(self, weights: Value) -> Value:
+        """The factor of a channel's weight, or of two: (w1 << 16) + w0, where a negative w0 takes 1 from w1."""
+        bits = self.cfg.wgt_bits
+        if self._channels == 1:
+            return weights.as_signed()
+        w0, w1 = weights[:bits], weights[bits:].as_signed()
+        high = (w0[-1].as_signed() + w1)[:9]  # -128 * 2**16 - 128 needs 25 bits
+        return Cat(w0, w0[-1].replicate(16 - bits), high).as_signed()
 
     def _at_once(self, m: Module, enables: list[Signal]) -> _Multiply:
-        """Multipliers in the core's clock."""
+        """Multipliers in the core's clock; a product, with 2**15 where it is a pair, is in the registers of a DSP."""
+        step, add, hold = enables[1], enables[2], enables[0]
 
-        def multiply(operands: _Operands, name: str) -> list[list[Value]]:
-            ((x, w),) = operands
-            pairs = enumerate(zip(x, w))
-            return [[self._product(m, enables, a, b, f"{name}_{i}", "sync") for i, (a, b) in pairs]]
+        def multiply(inputs: list[list[Value]], weights: list[Value], o: int) -> list[list[Value]]:
+            w = [register(m, hold, self._multiplicand(word), f"w_o{o}_{i}") for i, word in enumerate(weights)]
+            found: list[list[Value]] = []
+            for b, x in enumerate(inputs):
+                made = [register(m, step, a * k, f"m_b{b}_o{o}_{i}") for i, (a, k) in enumerate(zip(x, w))]
+                whole = [(value + _HALF)[:32] for value in made] if packs(self.cfg) else made
+                found.append([register(m, add, value, f"p_b{b}_o{o}_{i}") for i, value in enumerate(whole)])
+            return found
 
         return multiply
 
     def _in_turn(self, m: Module, enables: list[Signal]) -> _Multiply:
-        """Multipliers in twice the core's clock, for two groups of channels in turn."""
-        cycle, seen = Signal(), Signal(reset_less=True)
-        early = Signal()  # the first half of a cycle
+        """Multipliers in twice the core's clock, each for two inputs in turn, whose products they add."""
+        cycle, seen, early = Signal(), Signal(reset_less=True), Signal(reset_less=True)
         m.d.sync += cycle.eq(~cycle)
-        m.d[ARRAY] += seen.eq(cycle)
-        m.d.comb += early.eq(cycle ^ seen)
-        steps = [enables[0], *(Signal(name=f"step_{k}", reset_less=True) for k in range(PRODUCT_STAGES + 1))]
-        for before, step in zip(steps, steps[1:]):
-            m.d[ARRAY] += step.eq(before)
+        # `early` is 1 in the first half of a cycle, the one after that in which both bits are the same
+        m.d[ARRAY] += [seen.eq(cycle), early.eq(cycle == seen)]
+        steps = [enables[1], *(Signal(name=f"step_{k}", reset_less=True) for k in range(PRODUCT_STAGES + 1))]
+        m.d[ARRAY] += [step.eq(before) for before, step in zip(steps, steps[1:])]
+        half, offset = self.cfg.block_in // 2, _HALF - 1 if packs(self.cfg) else 0
 
-        def multiply(operands: _Operands, name: str) -> list[list[Value]]:
-            found: list[list[Value]] = [[], []]
-            (x, w), (other_x, other_w) = operands
-            for i in range(len(x)):
-                a, b = (
-                    register(m, steps[0], mine if mine is its else Mux(early, mine, its), f"{k}_{name}_{i}", ARRAY)
-                    for k, mine, its in (("x", x[i], other_x[i]), ("w", w[i], other_w[i]))
-                )
-                product = self._product(m, steps[1:], a, b, f"{name}_{i}", ARRAY)
-                late = register(m, steps[1 + PRODUCT_STAGES], product, f"late_{name}_{i}", ARRAY)
-                found[0].append(register(m, enables[1], product, f"first_{name}_{i}"))
-                found[1].append(register(m, enables[2], late, f"second_{name}_{i}"))
+        def operands(values: list[Value], name: str) -> list[Value]:
+            once = [register(m, steps[0], value, f"{name}_{i}_0", ARRAY) for i, value in enumerate(values)]
+            return [register(m, steps[1], value, f"{name}_{i}_1", ARRAY) for i, value in enumerate(once)]
+
+        def turns(values: list[Value]) -> list[Value]:
+            return [Mux(early, first, second) for first, second in zip(values[:half], values[half:])]
+
+        def multiply(inputs: list[list[Value]], weights: list[Value], o: int) -> list[list[Value]]:
+            held = [register(m, enables[0], word, f"w_o{o}_{i}") for i, word in enumerate(weights)]
+            w = operands([self._multiplicand(word) for word in turns(held)], f"k_o{o}")
+            found: list[list[Value]] = []
+            for b, x in enumerate(inputs):
+                sums: list[Value] = []
+                for i, (a, k) in enumerate(zip(operands(turns(x), f"x_b{b}_o{o}"), w)):
+                    made = register(m, steps[2], a * k, f"m_b{b}_o{o}_{i}", ARRAY)
+                    total = Signal(signed(len(made) + 1), name=f"p_b{b}_o{o}_{i}", reset_less=True)
+                    with m.If(steps[3]):
+                        m.d[ARRAY] += total.eq(made + Mux(early, total, offset))  # the first product comes late
+                    sums.append(register(m, enables[1 + PRODUCT_STAGES], total, f"s_b{b}_o{o}_{i}"))
+                found.append(sums)
             return found
 
         return multiply
@@ -202,9 +201,14 @@ class Dot(wiring.Component):
         """The sums of a channel or of two, from products that are held."""
         if not packs(self.cfg):
             return [_tree(m, enables, products, f"t_{name}")]
-        low = _tree(m, enables, [p[:16] for p in products], f"t_{name}_low")
-        high = _tree(m, enables, [p[16:].as_signed() for p in products], f"t_{name}_high")
-        return [Cat(low[:-1], ~low[-1]).as_signed(), high]
+        turns = self.cfg.array_clock > 1
+        low, high = [p[:16] for p in products], [p[16:].as_signed() for p in products]
+        high = _tree(m, enables, high, f"t_{name}_high")
+        if not turns:
+            low = _tree(m, enables, low, f"t_{name}_low")
+            return [Cat(low[:-1], ~low[-1]).as_signed(), high]
+        low = _tree(m, enables, [low[0] + 1, *low[1:]], f"t_{name}_low", carry=True)
+        return [Cat(low[:-2], ~low[-2], ~(low[-2] | low[-1])).as_signed(), high]
 
 
 def _beside(cfg: Config, channel: int, tap: int) -> int:
@@ -216,14 +220,20 @@ def _element(entry: Value, k: int, bits: int) -> Value:
     return entry[k * bits : (k + 1) * bits].as_signed()
 
 
-def _tree(m: Module, enables: list[Signal], values: list[Value], name: str) -> Value:
+def _tree(m: Module, enables: list[Signal], values: list[Value], name: str, *, carry: bool = False) -> Value:
     """The sum of `values`, signed or not; `LEVELS_PER_STAGE` levels of adders before each register, whose enables are
-    `enables`."""
+    `enables`. With `carry`, for values without sign, each adder adds 1."""
     level = 0
     while len(values) > 1:
-        values = [a + b for a, b in zip(values[::2], values[1::2])]
+        values = [_carried(a, b) if carry else a + b for a, b in zip(values[::2], values[1::2])]
         level += 1
         if level % LEVELS_PER_STAGE == 0 or len(values) == 1:
             stage = (level - 1) // LEVELS_PER_STAGE
             values = [register(m, enables[stage], v, f"{name}_{stage}_{k}") for k, v in enumerate(values)]
     return values[0]
+
+
+def _carried(a: Value, b: Value) -> Value:
+    """`a + b + 1` of numbers without sign, by one carry chain."""
+    bits = max(len(a), len(b)) + 1
+    return (a - ~Cat(b, C(0, bits - len(b))))[:bits]

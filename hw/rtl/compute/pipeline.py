@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, PureInterface
 
 from ...config import Config
 from ...isa import AluOp, Mem
@@ -230,13 +230,16 @@ class Execute(wiring.Component):
         ]
         m.d.comb += a_known.eq(Mux(choose.slot.clear, 0, Mux(a_match[1], result, older)))
         with m.If(choose.live.en):
-            m.d.sync += [a.eq(Mux(a_memory, self.dst.data, a_known)), *(copy.eq(a_match[0]) for copy in a_next)]
-        imm = Cat(choose.slot.imm, choose.slot.imm[-1].replicate(16)).replicate(cfg.lanes)
+            m.d.sync += [a.eq(Mux(a_memory, _read(self.dst), a_known)), *(copy.eq(a_match[0]) for copy in a_next)]
+        # one gate chooses among entries, one more adds the constant, which is 0 otherwise, and a word of memory
+        imm = Mux(choose.slot.tensor | choose.slot.dot, 0, choose.slot.imm)
+        imm = Cat(imm, imm[-1].replicate(16)).replicate(cfg.lanes)
         dots = Cat(Cat(sums[k], sums[k][-1].replicate(32 - len(sums[k]))) for k in range(cfg.lanes))
-        early = Mux(choose.slot.dot, dots, imm)
-        m.d.comb += b_known.eq(Mux(choose.slot.tensor, Mux(b_match[1] | choose.slot.late, result, older), early))
+        early = Mux(choose.slot.dot, dots, 0)
+        entries = Mux(choose.slot.tensor, Mux(b_match[1] | choose.slot.late, result, older), early)
+        m.d.comb += b_known.eq(entries | imm)
         with m.If(choose.live.early | (choose.live.en & (~choose.slot.late | b_next[0]))):
-            m.d.sync += [b.eq(Mux(b_memory, self.src.data, b_known)), *(copy.eq(b_match[0]) for copy in b_next)]
+            m.d.sync += [b.eq(Mux(b_memory, _read(self.src), b_known)), *(copy.eq(b_match[0]) for copy in b_next)]
         self._compute(m, choose, execute, (a_used, b_used), result, written, writing)
 
     def _compute(
@@ -277,10 +280,10 @@ class Execute(wiring.Component):
         if has_functions(cfg):
             late = [Mux(stage.product, self.multiplier.o, 0) | self.functions.o for stage in products]
         else:
-            late = [Mux(stage.en, self.multiplier.o, 0) for stage in products]
+            late = [self.multiplier.o for _ in products]
         for k in range(count):
             part, done = slice(k * width, (k + 1) * width), products[k - count].en
-            m.d.comb += lanes.other[part].eq(late[k - count])
+            m.d.comb += [lanes.other[part].eq(late[k - count]), lanes.use[k].eq(done)]
             with m.If(now | done):
                 m.d.sync += [summed[part].eq(lanes.o[part]), shifted[part].eq(lanes.shifted[part])]
         m.d.sync += [
@@ -335,6 +338,11 @@ def _either(copies: list[Signal], chosen: Value, other: Value) -> Value:
     bits = len(chosen) // len(copies)
     parts = (slice(k * bits, (k + 1) * bits) for k in range(len(copies)))
     return Cat(Mux(copy, chosen[part], other[part]) for copy, part in zip(copies, parts))
+
+
+def _read(port: PureInterface) -> Value:
+    """The entry that `port`, an `AccumulatorRead`, has read."""
+    return Mux(port.upper, port.data[1], port.data[0])
 
 
 def _matches(m: Module, latest: tuple[_Writer, ...], addr: Value, wanted: Value, name: str) -> tuple[Signal, ...]:

@@ -42,7 +42,7 @@ def test_lanes(op):
     async def drive(ctx):
         ctx.set(alu.choice, {name: ctx.get(value) for name, value in chosen(C(op, 3)).items()})
         for a, b in zip(*operands(count)):
-            assign(ctx, alu, a=pack(a), b=pack(b))
+            assign(ctx, alu, a=pack(a), b=pack(b), other=pack(a[::-1]))
             assert unpack(ctx.get(alu.o | alu.shifted), count) == MODEL[op](a, b).tolist(), (a, b)
 
     combinational(alu, drive)
@@ -53,7 +53,7 @@ def test_without_an_operation_the_other_entry_is_the_result():
 
     async def drive(ctx):
         for a, other in zip(*(values[::4] for values in operands(count))):
-            assign(ctx, alu, a=pack(a), b=pack(a[::-1]), other=pack(other))
+            assign(ctx, alu, a=pack(a), b=pack(a[::-1]), other=pack(other), use=1)
             assert unpack(ctx.get(alu.o | alu.shifted), count) == other.tolist()
 
     combinational(alu, drive)
