@@ -1,4 +1,4 @@
-"""Text in and out of a network with a vocabulary: a tokenizer, and the writing of a text."""
+"""Text to the tokens of a network with a vocabulary and back, and the sizes of a language model."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import heapq
 import math
 import re
 import struct
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from ..hw.errors import FileError, InputError, UnsupportedError
 from ..hw.foreign import TEXT_BYTES, read_regular
-from .arrays import Array
 from .executable import Executable, LaunchStep
-from .loader import Inputs, Outputs
 from .steps import When
 
 BEGIN = 1  # of llama2.c: the token before every text, which also ends it
@@ -26,8 +21,6 @@ _BYTES = 3  # the token of byte 0
 _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")  # the piece of one byte
 _GONE = -1  # marks a token that was merged into the token before it
 _HEADER, _ENTRY = struct.Struct("<i"), struct.Struct("<fi")
-Choose = Callable[[Array], int]  # of the logits, float32 (words,)
-_COLDEST = 1e-200  # below it quotients of float32 logits would overflow; all others but the largest have weight 0 there
 
 
 class TextCodec(Protocol):
@@ -162,27 +155,6 @@ def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
     return pieces, scores
 
 
-class Runs(Protocol):
-    """A program that is run step by step and keeps its state: a `Loaded`, or one on a server."""
-
-    def run(self, inputs: Inputs) -> Outputs:
-        """Outputs by name."""
-        ...
-
-
-@dataclass(frozen=True)
-class Step:
-    """One run: the tokens that went in, from `position` on, and the logits for the token after the last of them.
-
-    `following` is that token, None where the text ended.
-    """
-
-    tokens: tuple[int, ...]
-    position: int
-    logits: Array
-    following: int | None
-
-
 class LanguageModel(NamedTuple):
     """The longest text of a language model, in tokens, its words, and how many tokens a run may take together."""
 
@@ -223,71 +195,3 @@ def _context(executable: Executable, room: int) -> int:
         ends[step.when] = min([*limits, ends.get(step.when, room)])
     always = ends.pop(None, room)
     return min(always, max((end for when, end in ends.items() if when and when.tensor == "position"), default=room))
-
-
-def write(
-    program: Runs,
-    model: LanguageModel,
-    prompt: Sequence[int],
-    count: int,
-    choose: Choose,
-    ends: Collection[int] = (BEGIN,),
-) -> Iterator[Step]:
-    """Run the program on `prompt`, then on the tokens that `choose` takes from the logits, up to `count` tokens.
-
-    Whole blocks of the prompt go in together where the program takes blocks, the rest token by token. A text ends
-    earlier where one of `ends` is chosen. Raises `InputError` where prompt or count do not fit the context.
-    """
-    context = model.context
-    if not prompt:
-        raise InputError("the prompt has no tokens, and the model none that begins a text; give a prompt")
-    if len(prompt) >= context:
-        raise InputError(f"the prompt has {len(prompt)} tokens, the context {context}; shorten the prompt")
-    if len(prompt) >= count:
-        least = len(prompt) + 1
-        raise InputError(f"the prompt has {len(prompt)} tokens, {count} are wanted in all; ask for at least {least}")
-    if count > context:
-        raise InputError(f"{count} tokens do not fit the context of {context}; ask for fewer")
-    tokens, position = list(prompt), 0
-    while position < count - 1:
-        given = tuple(tokens[position : position + model.block])
-        if position % model.block or len(given) < model.block:
-            given = given[:1]
-        logits = program.run(_inputs(given, position))["logits"][0]
-        after, ended = position + len(given), False
-        if after == len(tokens):
-            tokens.append(choose(logits))
-            ended = tokens[after] in ends
-        yield Step(given, position, logits, None if ended else tokens[after])
-        if ended:
-            return
-        position = after
-
-
-def _inputs(tokens: Sequence[int], position: int) -> dict[str, Array]:
-    """The inputs of a run that takes `tokens`, from `position` on."""
-    ids = np.array(tokens, np.int32)
-    if len(tokens) == 1:
-        return {"token": ids, "position": np.array([position], np.int32)}
-    return {"tokens": ids, "block": np.array([position // len(tokens)], np.int32)}
-
-
-def most_likely(logits: Array) -> int:
-    """The token with the largest logit, the first of several."""
-    return int(logits.argmax())
-
-
-def sampler(temperature: float, seed: int) -> Choose:
-    """Chooses tokens at random, by their probabilities at a temperature above 0; the seed fixes the sequence."""
-    if not (temperature > 0 and np.isfinite(temperature)):
-        raise InputError(
-            f"temperature {temperature}: must be a finite number above 0; leave it out to take the most likely token"
-        )
-    rng = np.random.default_rng(seed)
-
-    def choose(logits: Array) -> int:
-        scores = logits.astype(np.float64)
-        weights = np.exp((scores - scores.max()) / max(temperature, _COLDEST))
-        return int(rng.choice(len(weights), p=weights / weights.sum()))
-
-    return choose
