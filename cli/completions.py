@@ -223,7 +223,11 @@ def _whole(given: Mapping[str, Any], key: str, least: int) -> int | None:
 def _stops(given: Mapping[str, Any], default: Sequence[str]) -> Sequence[str]:
     stops = given.get("stop", default)
     stops = [stops] if isinstance(stops, str) else stops
-    if len(stops) > STOPS or not all(isinstance(stop, str) and stop for stop in stops):
+    if (
+        not isinstance(stops, (list, tuple))
+        or len(stops) > STOPS
+        or not all(isinstance(stop, str) and stop for stop in stops)
+    ):
         raise Refused(f"stop must be a text, or a list of at most {STOPS} texts that are not empty", param="stop")
     return stops
 

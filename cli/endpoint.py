@@ -35,8 +35,8 @@ def parse_address(text: str) -> tuple[str, int]:
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname or "127.0.0.1", PORT if parts.port is None else parts.port
     except ValueError:
-        host, port = "", 0
-    if not host or f"//{text}" != parts.geturl() or "@" in text:
+        parts, host, port = None, "", 0
+    if parts is None or parts.netloc != text or "@" in text:
         raise ConfigError(f"--serve {text!r}: is no ADDRESS:PORT; give one as 127.0.0.1:{PORT}")
     if not is_loopback(host):
         raise ConfigError(

@@ -16,7 +16,7 @@ from tilewright.runtime.loader import StepReport
 
 WORDS = len(PIECES)
 TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}\n<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 

@@ -1,5 +1,7 @@
 """cli/writer.py: what is printed of a text, what its runs take, and the comparison with the interpreter."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -51,7 +53,7 @@ def test_pieces_do_not_move_the_cursor(tmp_path, capsys, text, shown):
 class Golden:
     """An interpreter whose most likely token is always the same; it keeps what it was given."""
 
-    texts: list[list[int]] = []
+    texts: ClassVar[list[list[int]]] = []
 
     def __init__(self, graph):
         self.state = {}
