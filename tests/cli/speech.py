@@ -35,7 +35,7 @@ class Letters:
         return list(text.encode())
 
     def piece(self, previous: int, token: int) -> bytes:
-        return bytes([token]) if token < 256 else self.NAMES[token - 256].encode()
+        return bytes([token]) if token < 256 else "".join(self.NAMES[token - 256 : token - 255]).encode()
 
     def decode(self, tokens: Any) -> str:
         return b"".join(self.piece(0, token) for token in tokens).decode(errors="replace")

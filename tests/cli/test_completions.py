@@ -101,11 +101,18 @@ def test_requests_choose_by_their_own_numbers_or_the_servers():
     assert chosen(even | {"top_k": 1}) == chosen(even | {"top_p": 1e-9}) == [97] * 12
     hot = Sampling(temperature=1e300)
     assert chosen({"max_tokens": 12}, sampling=hot, seed=1) == first
-    assert chosen({"max_tokens": 12}, sampling=hot) != chosen({"max_tokens": 12}, sampling=hot)
     assert chosen({"temperature": 0}, sampling=hot) == [97] * 16
     cold = {"temperature": 0.05, "max_tokens": 12, "seed": 1}
     assert chosen(cold) == [97] * 12
     assert len(set(chosen(cold | {"repeat_penalty": 100}))) > 4  # the prompt's `a` has its logit divided
+
+
+def test_a_request_without_a_seed_gets_a_new_one_or_the_servers(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(Sampling, "chooser", lambda self, seed: seeds.append(seed))
+    for request, options in (({}, {}), ({"seed": 3}, {}), ({}, {"seed": 4}), ({"seed": 0}, {"seed": 4})):
+        served(**options).reply(TEXT | request, False)
+    assert seeds == [None, 3, 4, 0]
 
 
 @pytest.mark.parametrize(
