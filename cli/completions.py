@@ -238,10 +238,9 @@ def _message(k: int, message: object) -> dict[str, str]:
     if role not in _ROLES:
         raise Refused(f"messages[{k}].role {role!r}: must be one of {', '.join(_ROLES)}", param="messages")
     if isinstance(content, list):
-        texts = [
-            part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in content
-        ]
-        content = "".join(texts) if all(isinstance(text, str) for text in texts) else None
+        texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        only = len(texts) == len(content) and all(part.get("type") == "text" for part in content)
+        content = "".join(texts) if only else None
     if not isinstance(content, str):
         raise Refused(f"messages[{k}].content must be a text, or a list of parts of type text", param="messages")
     return {"role": "system" if role == "developer" else role, "content": content}

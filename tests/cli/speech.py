@@ -24,8 +24,9 @@ TEMPLATE = (
 class Letters:
     """A codec of 256 bytes and two special tokens: `<s>` begins texts, and `</>` ends them."""
 
-    begin, ends, template = (256,), frozenset({257}), TEMPLATE
-    NAMES = ("<s>", "</>")
+    begin, ends = (256,), frozenset({257})
+    template: str | None = TEMPLATE
+    NAMES: tuple[str, ...] = ("<s>", "</>")
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         for k, name in enumerate(self.NAMES if special else ()):

@@ -1,5 +1,7 @@
 """cli/completions.py: what requests of the protocol ask for, and the documents that they get."""
 
+from typing import Any
+
 import pytest
 
 from tests.cli.speech import Echo, Follows, Letters, writer_of
@@ -13,11 +15,12 @@ TEXT = {"model": "m", "prompt": "a>"}
 BESIDES = ("id", "created")
 
 
-def served(program=None, template=True, **defaults):
+def served(program=None, template=True, **defaults: Any):
     """A server's model, whose answer to every prompt that ends with > is "one.two"."""
     writer = writer_of(program or Echo("one.two"), context=100)
     chat = Template("m", Letters()) if template else None
-    return Completions(writer, "m", chat, Defaults(**{"sampling": Sampling(), **defaults}))
+    defaults.setdefault("sampling", Sampling())
+    return Completions(writer, "m", chat, Defaults(**defaults))
 
 
 def answered(request, chat=False, **options):
@@ -110,8 +113,8 @@ def test_requests_choose_by_their_own_numbers_or_the_servers():
 def test_a_request_without_a_seed_gets_a_new_one_or_the_servers(monkeypatch):
     seeds = []
     monkeypatch.setattr(Sampling, "chooser", lambda self, seed: seeds.append(seed))
-    for request, options in (({}, {}), ({"seed": 3}, {}), ({}, {"seed": 4}), ({"seed": 0}, {"seed": 4})):
-        served(**options).reply(TEXT | request, False)
+    for request, seed in (({}, None), ({"seed": 3}, None), ({}, 4), ({"seed": 0}, 4)):
+        served(seed=seed).reply(TEXT | request, False)
     assert seeds == [None, 3, 4, 0]
 
 

@@ -1,6 +1,7 @@
 """runtime/writing.py: the loop with a program that counts, texts that begin alike, characters and stop texts."""
 
 import random
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -173,6 +174,6 @@ class Letters:
 )
 def test_an_answer_ends_at_its_end_token_or_a_stop_text(tokens, stops, text, finish):
     steps = [Step((0,), k, np.zeros(1), token) for k, token in enumerate(tokens)]
-    answer = Answer(steps, 0, Letters(), stops)
+    answer = Answer(steps, 0, cast(Any, Letters()), stops)
     assert "".join(answer) == text == answer.text and answer.finish == finish
     assert answer.tokens == [token for token in tokens if token is not None][: len(answer.tokens)]
