@@ -16,13 +16,13 @@ from ..boards.credentials import read_token
 from ..compiler.frontend import import_model
 from ..compiler.frontend.llama.checkpoint import read_checkpoint
 from ..compiler.frontend.llama.measure import perplexity
+from ..compiler.frontend.source import read_source
 from ..compiler.graph import Graph, Operator
 from ..compiler.target.host import HostModel
 from ..compiler.target.variants import in_blocks
 from ..hw.errors import UnsupportedError
-from ..hw.foreign import TEXT_BYTES, read_regular
 from ..runtime.executable import Executable, LaunchStep
-from ..runtime.language import TextCodec, language_model, open_codec
+from ..runtime.language import TextCodec, codec_file, language_model, open_codec
 from ..runtime.launch import Launch
 from ..runtime.sampling import Sampling
 from ..runtime.steps import runs_in
@@ -34,7 +34,7 @@ from .chat import Conversation, Template, converse, read_template
 from .completions import Completions, Defaults
 from .endpoint import PORT, Endpoint, new_key, parse_address
 from .layers import run_rows
-from .options import Choices, Where, config_option, json_option, where_options
+from .options import Choices, Where, config_option, context_option, json_option, where_options
 from .profile import Profile, profile_option
 from .programs import is_network, open_program
 from .remedy import remedy, say_remedy
@@ -151,7 +151,12 @@ def _speech_options(function: Any) -> Any:
 
 @click.command()
 @click.argument("model")
-@click.option("--tokenizer", required=True, metavar="FILE.bin", help="The model's tokenizer, as llama2.c has it.")
+@click.option(
+    "--tokenizer",
+    metavar="FILE",
+    help="The model's tokenizer: llama2.c's .bin, tokenizer.json, or .gguf. [that of a .gguf or a folder]",
+)
+@context_option
 @click.option("--prompt", metavar="TEXT", help="What the text begins with, or with --chat the message to answer.")
 @_speech_options
 @click.option(
@@ -173,7 +178,8 @@ def _speech_options(function: Any) -> Any:
 @json_option
 def command(
     model: str,
-    tokenizer: str,
+    tokenizer: str | None,
+    context: int | None,
     prompt: str | None,
     speech: Speech,
     texts: int,
@@ -184,10 +190,10 @@ def command(
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Write a text with MODEL, a checkpoint of llama2.c (.bin), its integers (.npz, of `quantise`), or the .tw program
-    that `compile` made of one; or chat with it, or serve it.
+    """Write a text with MODEL: a Llama (.gguf, llama2.c's .bin or a Hugging Face folder), its integers (.npz, of
+    `quantise`), or the .tw program that `compile` made of one; or chat with it, or serve it.
 
-    A checkpoint is quantised to int8 by texts that it writes itself. Every token is one run of the program, whose
+    A Llama in float is quantised to int8 by texts that it writes itself. Every token is one run of the program, whose
     state holds the keys and values of those before; whole blocks of the prompt are one run, too, where attention runs
     on the accelerator. Of a network, not of a program, the cycles of the timing model are split into parts.
     With --check the exit status is 1 if a logit differs; it is 6 for a tokenizer of another size or a damaged
@@ -203,11 +209,11 @@ def command(
     key = read_token(speech.key_file) if speech.key_file else ""
     if speech.template is not None:
         read_template(speech.template)
-    read_regular(tokenizer, "a tokenizer", TEXT_BYTES)
+    codec_file(model, tokenizer)
     _check_network(model, about_runs)
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config, Choices(dram=where.dram))
-        graph = _graph(model) if is_network(model) else None
+        executable = open_program(model, config, Choices(dram=where.dram, context=context))
+        graph = _graph(model, context) if is_network(model) else None
     codec = open_codec(model, tokenizer, language_model(executable).words)
     if compare:
         check_blocks(executable)
@@ -233,7 +239,7 @@ def command(
         result = shares(graph, executable, writer.positions, writer.blocks, clock, memory) | result
         steps = speech.tokens or _TOKENS
         result |= {"compared": recomputing(graph, executable, steps, clock, memory)} if compare else {}
-        result |= {"perplexity": _perplexity(model, graph, texts)} if texts else {}
+        result |= {"perplexity": _perplexity(model, context, graph, texts)} if texts else {}
     if as_json:
         report.emit_json(result)
     else:
@@ -306,16 +312,16 @@ def _check_network(model: str, options: Mapping[str, object]) -> None:
         if given:
             need_network(model, option)
     if options["--texts"] and model.endswith(".npz"):
-        raise UnsupportedError(f"{model}: --texts compares with the float32 model; give the checkpoint, .bin")
+        raise UnsupportedError(f"{model}: --texts compares with the float32 model; give that")
 
 
-def _graph(model: str) -> Graph:
-    return import_model(model)
+def _graph(model: str, context: int | None) -> Graph:
+    return import_model(read_source(model, context=context))
 
 
-def _perplexity(model: str, graph: Graph, texts: int) -> dict[str, float]:
+def _perplexity(model: str, context: int | None, graph: Graph, texts: int) -> dict[str, float]:
     with report.progress(f"perplexity on {report.counted(texts, 'text')}"):
-        return perplexity(read_checkpoint(model), graph, texts)
+        return perplexity(read_checkpoint(read_source(model, context=context)), graph, texts)
 
 
 def _compared(found: dict) -> None:

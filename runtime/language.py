@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import math
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ..hw.errors import FileError, InputError, UnsupportedError
-from ..hw.foreign import TEXT_BYTES, read_regular
+from ..hw.foreign import TEXT_BYTES, open_regular, read_regular
 from .executable import Executable, LaunchStep
+from .formats import GGUF, SAFETENSORS_FOLDER, recognise
+from .gguf import MAGIC
 from .steps import When
 
 BEGIN = 1  # of llama2.c: the token before every text, which also ends it
 NOTHING = -1  # stands for the token before the first
-_BYTES = 3  # the token of byte 0
 _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")  # the piece of one byte
 _GONE = -1  # marks a token that was merged into the token before it
+_START = 64  # bytes of a file in which JSON begins
 _HEADER, _ENTRY = struct.Struct("<i"), struct.Struct("<fi")
 
 
@@ -56,31 +59,65 @@ class TextCodec(Protocol):
 def open_codec(model: str | Path, tokenizer: str | Path | None, words: int) -> TextCodec:
     """The codec in the file `tokenizer`, or in that of the `model`, which has so many `words`.
 
-    Raises `FileError` for a file that is damaged or of another model, and where there is no tokenizer.
+    It is a file of llama2.c, a tokenizer.json, a GGUF file, or a folder with a tokenizer.json. Raises `FileError` for
+    one that is damaged or of another model, `UnsupportedError` for one of a kind that is not read, and as `codec_file`.
     """
-    if tokenizer is None:
-        raise FileError(f"{model}: has no tokenizer of its own; give it with --tokenizer")
-    return Tokenizer(tokenizer, words)
+    path = codec_file(model, tokenizer)
+    with contextlib.suppress(IsADirectoryError), open(path, "rb") as file:
+        start = file.read(_START).lstrip()
+        if not start.startswith((b"{", MAGIC)):
+            return Tokenizer(path, words)
+    from .vocabulary import read_codec
+
+    return read_codec(path, words)
 
 
-class Tokenizer:
-    """A `TextCodec` of llama2.c: the pieces of text that a vocabulary has, with the scores by which they are merged.
+def codec_file(model: str | Path, tokenizer: str | Path | None) -> Path:
+    """The file or folder that `open_codec` reads. Raises `FileError` where there is none."""
+    path = Path(model if tokenizer is None else tokenizer)
+    if tokenizer is None and recognise(path) not in (GGUF, SAFETENSORS_FOLDER):
+        raise FileError(f"{path}: brings no tokenizer; give the model's own with --tokenizer")
+    if not path.is_dir():
+        with open_regular(path, "a tokenizer"):  # what cannot be read is refused
+            pass
+    return path
 
-    Raises `FileError` for a file that does not hold exactly `size` pieces.
+
+class Pieces:
+    """A `TextCodec` of pieces of text, which are merged by their scores, the highest first.
+
+    `names` are special tokens, by how a text writes them, `always` those of them that every text means. No text merges
+    to the tokens `apart`. With `spaced` a space comes before a text, and before each part behind a special token.
     """
 
-    begin, ends, template = (BEGIN,), frozenset({BEGIN}), None
-
-    def __init__(self, path: str | Path, size: int):
-        self.pieces, self.scores = _read(Path(path), size)
-        self._tokens = {piece: k for k, piece in reversed(list(enumerate(self.pieces)))}
+    def __init__(
+        self,
+        pieces: list[bytes],
+        scores: list[float],
+        begin: tuple[int, ...] = (BEGIN,),
+        ends: frozenset[int] = frozenset({BEGIN}),
+        template: str | None = None,
+        names: Mapping[str, int] | None = None,
+        always: Collection[str] = (),
+        apart: Collection[int] = (),
+        spaced: bool = True,
+    ):
+        self.pieces, self.scores, self.begin, self.ends, self.template = pieces, scores, begin, ends, template
+        self._names, self._always, self._spaced = names or {}, always, spaced
+        numbered = [(piece, k) for k, piece in enumerate(pieces)]
+        self._tokens = {piece: k for piece, k in reversed(numbered) if k not in apart}
+        bytes_ = ((_BYTE.fullmatch(piece), k) for piece, k in reversed(numbered))
+        self._bytes = {int(byte[1], 16): k for byte, k in bytes_ if byte}
 
     def encode(self, text: str, special: bool = False) -> list[int]:
-        """The tokens of `text`; none of them has a name.
+        """As of `TextCodec`. Raises `InputError` for a character without a token."""
+        names = self._names if special else {name: self._names[name] for name in self._always}
+        longest_first = sorted(map(re.escape, names), key=len, reverse=True)
+        parts = re.split(f"({'|'.join(longest_first)})", text) if names else [text]
+        return [token for part in parts for token in ([names[part]] if part in names else self._of_text(part))]
 
-        Pieces are merged by the highest score first. Raises `InputError` for a character without a token.
-        """
-        space = [self._tokens[b" "]] if text and b" " in self._tokens else []
+    def _of_text(self, text: str) -> list[int]:
+        space = [self._tokens[b" "]] if self._spaced and text and b" " in self._tokens else []
         return self._merged([*space, *(token for character in text for token in self._spelled(character))])
 
     def _merged(self, tokens: list[int]) -> list[int]:
@@ -116,23 +153,31 @@ class Tokenizer:
             raise InputError(f"the prompt holds {character!r}, which is no character; give a text in UTF-8") from None
         if encoded in self._tokens:
             return [self._tokens[encoded]]
-        spelled = [_BYTES + byte for byte in encoded]
-        for byte, token in zip(encoded, spelled):
-            if token >= len(self.pieces) or self.pieces[token] != b"<0x%02X>" % byte:
-                raise InputError(f"the prompt holds {character!r}, for which the tokenizer has no token")
-        return spelled
+        if not self._bytes.keys() >= set(encoded):
+            raise InputError(f"the prompt holds {character!r}, for which the tokenizer has no token")
+        return [self._bytes[byte] for byte in encoded]
 
     def piece(self, previous: int, token: int) -> bytes:
         """As of `TextCodec`. The first piece of a text loses its space."""
         piece = self.pieces[token]
-        if previous in (BEGIN, NOTHING):
+        if self._spaced and previous in (*self.begin[-1:], NOTHING):
             piece = piece.removeprefix(b" ")
         byte = _BYTE.fullmatch(piece)
         return bytes([int(byte[1], 16)]) if byte else piece
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of `tokens`."""
-        return b"".join(map(self.piece, [*self.begin, *tokens], tokens)).decode(errors="replace")
+        """As of `TextCodec`."""
+        return b"".join(map(self.piece, [*(self.begin[-1:] or [NOTHING]), *tokens], tokens)).decode(errors="replace")
+
+
+class Tokenizer(Pieces):
+    """The `TextCodec` in a file of llama2.c.
+
+    Raises `FileError` for a file that does not hold exactly `size` pieces.
+    """
+
+    def __init__(self, path: str | Path, size: int):
+        super().__init__(*_read(Path(path), size))
 
 
 def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
