@@ -1,7 +1,9 @@
 """Chat: prompts by a template, beside Hugging Face's own rendering by hand, and turns on one cache."""
 
+import http.client
 import io
 import json
+import threading
 
 import pytest
 
@@ -9,6 +11,7 @@ from tests.cli.speech import Echo, Letters, writer_of
 from tests.compiler.frontend.llama.conftest import llama_bytes
 from tests.runtime.test_language import PIECES, tokenizer_bytes
 from tilewright.cli.chat import Conversation, Template, converse
+from tilewright.cli.endpoint import Endpoint
 from tilewright.hw.errors import FileError, InputError, UnsupportedError, printable
 from tilewright.runtime.sampling import most_likely
 
@@ -138,14 +141,27 @@ def small(tmp_path):
     (tmp_path / "small.bin").write_bytes(llama_bytes(words=len(PIECES), width=32, hidden=32, layers=1, context=64))
     (tmp_path / "tok.bin").write_bytes(tokenizer_bytes())
     (tmp_path / "chat.jinja").write_text("{% for m in messages %}{{ m.content }} {% endfor %}")
-    options = ("--tokenizer", tmp_path / "tok.bin", "--config", "tiny", "--chat", "--template", tmp_path / "chat.jinja")
+    options = ("--tokenizer", tmp_path / "tok.bin", "--config", "tiny", "--template", tmp_path / "chat.jinja")
     return ["generate", tmp_path / "small.bin", *options]
 
 
 @pytest.mark.circuit
 def test_the_command_answers_and_has_turns(tilewright, small, monkeypatch):
     """Of a real program, whose logits equal the interpreter's also where a turn goes on behind the cache."""
-    options = ("--tokens", 6, "--temperature", 1, "--seed", 4, "--repeat-penalty", 1.3, "--top-k", 20, "--check")
+    options = (
+        "--chat",
+        "--tokens",
+        6,
+        "--temperature",
+        1,
+        "--seed",
+        4,
+        "--repeat-penalty",
+        1.3,
+        "--top-k",
+        20,
+        "--check",
+    )
     monkeypatch.setattr("sys.stdin", io.StringIO("ab\nba\n"))
     done = tilewright(*small, *options, "--json", "--system", "a")
     found = json.loads(done.out)
@@ -159,3 +175,32 @@ def test_the_command_answers_and_has_turns(tilewright, small, monkeypatch):
         and done.out.startswith(printable(first["text"]) + "\n")
         and "the host's steps alone" in done.out
     )
+
+
+@pytest.mark.circuit
+def test_the_command_serves(tilewright, small, monkeypatch, tmp_path):
+    """With a key of its own, a template and defaults, until Ctrl-C."""
+    (tmp_path / "key").touch(0o600)
+    (tmp_path / "key").write_text("k" * 20)
+    answers, forever = [], Endpoint.serve_forever
+
+    def serve(endpoint):
+        thread = threading.Thread(target=forever, args=(endpoint,))
+        thread.start()
+        connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=60)
+        request = {"model": "small", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 3}
+        for key in ("k" * 20, "x"):
+            headers = {"Authorization": f"Bearer {key}"}
+            connection.request("POST", "/v1/chat/completions", json.dumps(request), headers)
+            answers.append(json.loads(connection.getresponse().read()))
+        connection.close()
+        endpoint.shutdown()
+        thread.join()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Endpoint, "serve_forever", serve)
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+    done = tilewright(*small, "--serve", ":0", "--api-key-file", tmp_path / "key")
+    assert done.status == 0 and done.out.startswith("serving small at http://127.0.0.1:") and "key is" not in done.out
+    assert answers[0]["object"] == "chat.completion" and answers[0]["usage"]["prompt_tokens"] > 1
+    assert "wrong or missing API key" in answers[1]["error"]["message"]
