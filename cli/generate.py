@@ -66,8 +66,8 @@ class Speech:
         """Raise `click.UsageError` for options that need others."""
         random = {"--seed": self.seed is not None, "--top-k": self.sampling.top_k, "--top-p": self.sampling.top_p < 1}
         served = self.address is not None
-        for option in random:
-            if random[option] and not (self.sampling.temperature or served):
+        for option, given in random.items():
+            if given and not (self.sampling.temperature or served):
                 raise click.UsageError(f"{option} is for choices at random; give --temperature above 0, too")
         if self.chat and served:
             raise click.UsageError("--chat and --serve: give one of them; a server answers chats, too")

@@ -1,5 +1,6 @@
 """cli/writer.py: what is printed of a text, what its runs take, and the comparison with the interpreter."""
 
+from contextlib import contextmanager
 from typing import ClassVar
 
 import numpy as np
@@ -74,3 +75,21 @@ def test_logits_that_differ_are_counted(monkeypatch):
     assert kept == 2 and "".join(answer) == "ab" and writer.wrong == [1, 3]
     # a text that begins as the one before is given to the interpreter from its beginning on
     assert Golden.texts == [[256, 1, ord("b"), ord("a")], [256, 1, ord("c"), ord("a")]]
+
+
+def test_a_prompt_has_a_progress_display(monkeypatch):
+    """Of the tokens that go in; it ends before the first token of the answer."""
+    seen = []
+
+    @contextmanager
+    def progress(what, total):
+        seen.append((what, total))
+        yield lambda steps: seen.append(steps)
+        seen.append("end")
+
+    monkeypatch.setattr("tilewright.cli.report.progress", progress)
+    writer = writer_of(Follows(b"abcde"))
+    assert "".join(writer.answer([256, 1, 2], most_likely, 5)[1]) == "cd"
+    assert seen == [("reading the prompt", 3), 1, 1, 1, "end"]
+    assert "".join(writer.answer([256, 1, 2, 3], most_likely, 5)[1]) == "e"
+    assert seen[5:] == [("reading the prompt", 1), 1, "end"]
