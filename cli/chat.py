@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ..hw.errors import FileError, InputError, UnsupportedError, one_line
 from ..hw.foreign import read_regular
 from ..hw.needs import need
-from ..runtime.language import NOTHING, TextCodec
+from ..runtime.language import TextCodec
 from ..runtime.sampling import Choose
 from ..runtime.writing import Answer
 from . import report
@@ -49,7 +49,7 @@ class Template:
             self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as exc:
             raise FileError(f"{self._name}: line {exc.lineno}: {one_line(exc)}; give a template in Jinja") from None
-        self._names = {"bos_token": self._named(codec.begin), "eos_token": self._named(codec.ends)}
+        self._names = {"bos_token": "", "eos_token": ""} | dict(codec.named)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of `messages`, with what begins the answer. Raises `InputError` for what the template refuses."""
@@ -65,14 +65,6 @@ class Template:
         tokens = self._codec.encode("".join(parts), special=True)
         begin = list(self._codec.begin)
         return tokens if tokens[: len(begin)] == begin else begin + tokens
-
-    def _named(self, tokens: Sequence[int] | frozenset[int]) -> str:
-        """The name of the first special token of `tokens`, by which `encode` knows it; empty without one."""
-        for token in sorted(tokens):
-            name = self._codec.piece(NOTHING, token).decode(errors="replace")
-            if self._codec.encode(name, special=True) == [token]:
-                return name
-        return ""
 
 
 def read_template(path: str) -> str:

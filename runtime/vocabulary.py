@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..hw.errors import FileError, InputError, UnsupportedError, one_line
 from ..hw.foreign import TEXT_BYTES, map_regular, read_json, read_regular
 from ..hw.needs import need
 from .gguf import MAGIC, Gguf, read_gguf
-from .language import NOTHING, Pieces, TextCodec
+from .pieces import NOTHING, Pieces, TextCodec
 
 TOKENIZER = "tokenizer.json"
 _SPACE = "▁"  # in place of a space in SentencePiece's pieces
@@ -59,8 +59,9 @@ class Vocabulary:
         begin: Sequence[int],
         ends: Collection[int],
         template: str | None,
+        named: Mapping[str, str],
     ):
-        self._made, self.begin, self.template = made, tuple(begin), template
+        self._made, self.begin, self.template, self.named = made, tuple(begin), template, named
         known = made.get_vocab(with_added_tokens=True)
         most = max(known.values(), default=-1) + 1
         if not most <= words <= -(-most // _PADDED) * _PADDED:
@@ -145,10 +146,16 @@ def _of_json(path: Path, words: int) -> Vocabulary:
                 raise FileError(f"{path.parent / name}: must be a JSON object")
             given = facts.get("eos_token_id")
             ends |= {token for token in (given if isinstance(given, list) else [given]) if type(token) is int}
-    end = facts.get("eos_token")
-    token = made.token_to_id(end["content"] if isinstance(end, dict) else end) if end else None
+    named = {key: _content(facts.get(key)) for key in ("bos_token", "eos_token")}
+    token = made.token_to_id(named["eos_token"]) if named["eos_token"] else None
     ends |= set() if token is None else {token}
-    return Vocabulary(path, made, words, begin, ends, _template(path.parent, facts))
+    return Vocabulary(path, made, words, begin, ends, _template(path.parent, facts), named)
+
+
+def _content(given: object) -> str:
+    """How a text writes a special token of tokenizer_config.json; empty without one."""
+    found = given.get("content") if isinstance(given, dict) else given
+    return found if isinstance(found, str) else ""
 
 
 def _template(folder: Path, facts: dict[str, Any]) -> str | None:
@@ -187,13 +194,20 @@ def _of_gguf(head: Gguf, words: int) -> TextCodec:
     begin = tuple(numbers("bos_token_id")) if begins else ()
     ends = frozenset(numbers("eos_token_id", "eot_token_id", "eom_token_id"))
     template = head.fact("tokenizer.chat_template", str)
+    named = {f"{key}_token": tokens[token] for key in ("bos", "eos") for token in numbers(f"{key}_token_id")}
     if kind == "llama":
-        return _scored(head, tokens, kinds, begin, ends, template)
-    return Vocabulary(path, _byte_pairs(head, tokens, kinds), words, begin, ends, template)
+        return _scored(head, tokens, kinds, begin, ends, template, named)
+    return Vocabulary(path, _byte_pairs(head, tokens, kinds), words, begin, ends, template, named)
 
 
 def _scored(
-    head: Gguf, tokens: list[str], kinds: list[int], begin: tuple[int, ...], ends: frozenset[int], template: str | None
+    head: Gguf,
+    tokens: list[str],
+    kinds: list[int],
+    begin: tuple[int, ...],
+    ends: frozenset[int],
+    template: str | None,
+    named: Mapping[str, str],
 ) -> Pieces:
     """The codec of a vocabulary with scores."""
     scores = head.fact("tokenizer.ggml.scores", list, [])
@@ -206,7 +220,7 @@ def _scored(
     pieces = [b"" if k in hidden else name.replace(_SPACE, " ").encode() for k, name in enumerate(tokens)]
     ends |= {names[name] for name in _ENDS if name in names}
     spaced = head.fact("tokenizer.ggml.add_space_prefix", bool, True)
-    return Pieces(pieces, scores, begin, ends, template, names, always, apart, spaced)
+    return Pieces(pieces, scores, begin, ends, template, names, always, apart, spaced, named)
 
 
 def _byte_pairs(head: Gguf, tokens: list[str], kinds: list[int]) -> Any:
@@ -220,7 +234,8 @@ def _byte_pairs(head: Gguf, tokens: list[str], kinds: list[int]) -> Any:
         raise UnsupportedError(
             f"{head.path}: a pre-tokenizer {cut!r:.40}; must be {known}, or give tokenizer.json with --tokenizer"
         )
-    merges = [tuple(str(pair).split(" ")) for pair in head.fact("tokenizer.ggml.merges", list, [])]
+    parts = (str(pair).partition(" ") for pair in head.fact("tokenizer.ggml.merges", list, []))
+    merges = [(first, second) for first, _, second in parts]
     vocabulary = {name: k for k, name in enumerate(tokens)}
     try:
         made = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=cut == "llama-bpe"))

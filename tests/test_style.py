@@ -56,14 +56,14 @@ def test_files_that_modules_name_exist():
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
     "hw": 9_570,
-    "runtime": 12_910,
+    "runtime": 12_950,
     "compiler": 32_020,
     "sim": 8_970,
     "boards": 4_960,
     "cli": 10_300,
     "apps": 7_530,
     "tools": 3_720,
-    "tests": 68_280,
+    "tests": 68_440,
 }
 
 

@@ -47,11 +47,9 @@ def test_templates_have_what_those_of_hugging_face_use():
     )
 
 
-def test_names_of_tokens_that_the_codec_does_not_read_are_left_out():
+def test_names_that_a_model_has_not_are_empty():
     codec = Letters()
-    codec.NAMES = ("<s>", "<eos>")
-    codec.encode = lambda text, special=False: list(text.encode())
-    codec.template = "{{ bos_token }}|{{ eos_token }}|"
+    codec.named, codec.template = {}, "{{ bos_token }}|{{ eos_token }}|"
     assert Template("m", codec).prompt(HELLO) == [256, *b"||"]
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from tests.compiler.frontend.llama.test_files import WORDS, gguf_file, weights
 from tilewright.hw.errors import FileError, InputError, UnsupportedError
-from tilewright.runtime.language import NOTHING, Pieces, Tokenizer, codec_file, open_codec
+from tilewright.runtime.language import NOTHING, Tokenizer, codec_file, open_codec
+from tilewright.runtime.pieces import Pieces
 from tilewright.runtime.vocabulary import Vocabulary
 
 gguf = pytest.importorskip("gguf")
@@ -84,7 +85,8 @@ def pairs(made):
 
 SPLIT = tokenizers.pre_tokenizers.Split
 BYTES = tokenizers.pre_tokenizers.ByteLevel
-LLAMA = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}NUMBER| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}NUMBER| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+LLAMA += r"\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 def llama_like(number):
@@ -179,6 +181,7 @@ def test_scores_of_a_gguf_file_give_the_tokens_of_tokenizer_json(tmp_path):
     other = open_codec("model.npz", tmp_path / "tokenizer.json", len(tokens))
     assert isinstance(found, Pieces) and isinstance(other, Vocabulary)
     assert found.begin == other.begin == (1,) and found.ends == other.ends == {2}
+    assert found.named == {"bos_token": "<s>", "eos_token": "</s>"}
     for text in texts():
         ids = found.encode(text)
         assert ids == other.encode(text) == made.encode(text, add_special_tokens=False).ids, text
@@ -210,6 +213,7 @@ def test_what_stands_beside_tokenizer_json(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"")
     found = open_codec(tmp_path, None, words)
     assert found.ends == {0, 2, 3, 7} and found.template == "one" and found.begin == ()
+    assert found.named == {"bos_token": "", "eos_token": "<unk>"}
     (tmp_path / "chat_template.jinja").write_text("two")
     assert open_codec(tmp_path, None, words).template == "two"
     assert open_codec(tmp_path, None, words + 100).piece(NOTHING, words + 99) == b""  # words of padding
