@@ -152,7 +152,7 @@ def _of_json(path: Path, words: int) -> Vocabulary:
     return Vocabulary(path, made, words, begin, ends, _template(path.parent, facts), named)
 
 
-def _content(given: object) -> str:
+def _content(given: Any) -> str:
     """How a text writes a special token of tokenizer_config.json; empty without one."""
     found = given.get("content") if isinstance(given, dict) else given
     return found if isinstance(found, str) else ""

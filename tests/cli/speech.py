@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -27,7 +28,7 @@ class Letters:
 
     begin, ends = (256,), frozenset({257})
     template: str | None = TEMPLATE
-    named = MappingProxyType({"bos_token": "<s>", "eos_token": "</>"})
+    named: Mapping[str, str] = MappingProxyType({"bos_token": "<s>", "eos_token": "</>"})
     NAMES: tuple[str, ...] = ("<s>", "</>")
 
     def encode(self, text: str, special: bool = False) -> list[int]:
