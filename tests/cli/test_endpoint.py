@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.speech import Echo, Follows
 from tests.cli.test_completions import HELLO, TEXT, served
-from tilewright.cli.endpoint import CONNECTIONS, REQUEST_BYTES, Endpoint, parse_address
+from tilewright.cli.endpoint import REQUEST_BYTES, Endpoint, parse_address
 from tilewright.hw.errors import BoardError, ConfigError
 
 KEY = "a" * 16
@@ -39,7 +39,7 @@ def port():
 
 def asked(port, method, path, body=None, headers=HEADERS):
     """Status, headers and body of a response."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
     connection.request(method, path, data, headers)
     response = connection.getresponse()
@@ -68,7 +68,7 @@ def test_a_stream_is_events(port):
 
 
 def test_a_connection_serves_several_requests(port):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     for _ in range(3):
         connection.request("POST", "/v1/completions", json.dumps(TEXT), HEADERS)
         assert json.loads(connection.getresponse().read())["choices"][0]["text"] == "one.two"
@@ -105,7 +105,7 @@ def test_errors_are_the_protocols(port, method, path, body, headers, status, tex
 
 
 def test_what_is_no_http(port):
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as raw:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as raw:
         raw.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
         assert b'"type": "invalid_request_error"' in raw.makefile("rb").read()
     assert asked(port, "GET", "/v1/models")[0] == 200
@@ -139,39 +139,47 @@ def test_requests_come_one_after_another():
         assert answers == ["abc"] * 6
 
 
-def test_an_answer_that_nobody_waits_for_ends():
-    program = Echo("a" * 80, delay=0.02)
+class Gated(Echo):
+    """Waits before its sixth run until the gate opens."""
+
+    def __init__(self, answer):
+        super().__init__(answer)
+        self.reached, self.gate = threading.Event(), threading.Event()
+
+    def run(self, inputs):
+        if len(self.runs) == 5:
+            self.reached.set()
+            assert self.gate.wait(60)
+        return super().run(inputs)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_nobody_waits_for_ends(stream):
+    program = Gated("a" * 80)
     with serving(program) as port:
-        for stream in (False, True):
-            before = len(program.runs)
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-            connection.request(
-                "POST", "/v1/completions", json.dumps(TEXT | {"max_tokens": 80, "stream": stream}), HEADERS
-            )
-            while len(program.runs) < before + 5:
-                time.sleep(0.005)
-            connection.close()
-            assert asked(port, "POST", "/v1/completions", TEXT | {"max_tokens": 1})[0] == 200
-            assert len(program.runs) - before < 60
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("POST", "/v1/completions", json.dumps(TEXT | {"max_tokens": 80, "stream": stream}), HEADERS)
+        assert program.reached.wait(60)
+        connection.close()
+        program.gate.set()
+        assert asked(port, "POST", "/v1/completions", TEXT | {"max_tokens": 1})[0] == 200
+        assert len(program.runs) < 20
 
 
-def test_more_connections_than_allowed_are_closed(port):
-    held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(CONNECTIONS)]
-    try:
-        time.sleep(0.2)
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as one_more:
-            assert one_more.recv(1) == b""
-    finally:
+def test_more_connections_than_allowed_are_closed(monkeypatch):
+    monkeypatch.setattr("tilewright.cli.endpoint.CONNECTIONS", 2)
+    with serving() as port:
+        held = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(2)]
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as third:
+            assert third.recv(1) == b""
         for connection in held:
             connection.close()
-    for _ in range(100):  # their threads see the end
-        time.sleep(0.02)
-        try:
-            assert asked(port, "GET", "/v1/models")[0] == 200
-            break
-        except OSError:
-            pass
-    else:
+        for _ in range(500):  # until their threads see the end
+            try:
+                assert asked(port, "GET", "/v1/models")[0] == 200
+                return
+            except OSError:
+                time.sleep(0.02)
         pytest.fail("the connections keep their places")
 
 
