@@ -5,13 +5,14 @@ A GGUF file with scores (SentencePiece's) needs no package: `Pieces` merges by t
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..hw.errors import FileError, InputError, UnsupportedError, one_line
+from ..hw.errors import FileError, InputError, UnsupportedError
 from ..hw.foreign import TEXT_BYTES, map_regular, read_json, read_regular
 from ..hw.needs import need
 from .gguf import MAGIC, Gguf, read_gguf
@@ -123,21 +124,30 @@ def _of_spaces(piece: str) -> bytes:
     return bytes([int(byte[1], 16)]) if byte else piece.replace(_SPACE, " ").encode()
 
 
+@contextlib.contextmanager
+def _named(what: str) -> Generator[None, None, None]:
+    """Raise `FileError`, which says `what`, for errors of the package tokenizers: `Exception` itself, and panics."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as exc:
+        raise FileError(f"{what} ({type(exc).__name__}: {exc!s:.80})".replace("\n", " ")) from None
+
+
 def _of_json(path: Path, words: int) -> Vocabulary:
     """The codec of a tokenizer.json; what begins and ends texts, and the template, are in files beside it."""
     need(f"{path}", "language", "tokenizers")
     import tokenizers
 
     data = read_regular(path, "a tokenizer.json", TEXT_BYTES)
-    try:
+    with _named(f"{path}: no tokenizer.json that the package tokenizers reads"):
         made = tokenizers.Tokenizer.from_buffer(data)
-    except Exception as exc:  # the package raises Exception itself
-        raise FileError(f"{path}: no tokenizer.json that the package tokenizers reads ({one_line(exc)})") from None
-    made.no_truncation()
-    made.no_padding()
-    found = made.encode("a", add_special_tokens=True)
-    plain = made.encode("a", add_special_tokens=False).ids
-    begin = found.ids[: len(found.ids) - len(plain)] if found.ids[len(found.ids) - len(plain) :] == plain else []
+        made.no_truncation()
+        made.no_padding()
+        ids, plain = (made.encode("a", add_special_tokens=special).ids for special in (True, False))
+    count = len(ids) - len(plain)
+    begin = ids[:count] if ids[count:] == plain else []
     ends, facts = set[int](), dict[str, Any]()
     for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
         if (path.parent / name).is_file():
@@ -237,12 +247,8 @@ def _byte_pairs(head: Gguf, tokens: list[str], kinds: list[int]) -> Any:
     parts = (str(pair).partition(" ") for pair in head.fact("tokenizer.ggml.merges", list, []))
     merges = [(first, second) for first, _, second in parts]
     vocabulary = {name: k for k, name in enumerate(tokens)}
-    try:
+    with _named(f"{head.path}: its merges do not fit its tokens"):
         made = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=cut == "llama-bpe"))
-    except Exception as exc:  # the package raises Exception itself
-        raise FileError(
-            f"{head.path}: its merges do not fit its tokens ({one_line(exc)}); the file is damaged"
-        ) from None
     if cut == "qwen2":
         made.normalizer = normalizers.NFC()
     steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in _CUTS[cut]]
