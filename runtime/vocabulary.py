@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Collection, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..hw.errors import FileError, InputError, UnsupportedError
 from ..hw.foreign import TEXT_BYTES, map_regular, read_json, read_regular
@@ -164,7 +164,7 @@ def _of_json(path: Path, words: int) -> Vocabulary:
 
 def _content(given: Any) -> str:
     """How a text writes a special token of tokenizer_config.json; empty without one."""
-    found = given.get("content") if isinstance(given, dict) else given
+    found = cast("dict[str, Any]", given).get("content") if isinstance(given, dict) else given
     return found if isinstance(found, str) else ""
 
 
