@@ -2,48 +2,151 @@
 
 from __future__ import annotations
 
-import codecs
-import time
+import functools
+import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import click
 
+from ..boards.credentials import read_token
 from ..compiler.frontend import import_model
 from ..compiler.frontend.llama.checkpoint import read_checkpoint
-from ..compiler.frontend.llama.measure import Steps, perplexity
+from ..compiler.frontend.llama.measure import perplexity
 from ..compiler.frontend.source import read_source
 from ..compiler.graph import Graph, Operator
 from ..compiler.target.host import HostModel
 from ..compiler.target.variants import in_blocks
 from ..hw.errors import UnsupportedError
-from ..runtime import layout
 from ..runtime.executable import Executable, LaunchStep
-from ..runtime.language import (
-    NOTHING,
-    Choose,
-    Step,
-    TextCodec,
-    codec_file,
-    language_model,
-    most_likely,
-    open_codec,
-    sampler,
-    write,
-)
+from ..runtime.language import TextCodec, codec_file, language_model, open_codec
 from ..runtime.launch import Launch
+from ..runtime.sampling import Sampling
 from ..runtime.steps import runs_in
 from ..sim.dram import ZYNQ_HP, Dram, load_dram, unshared
 from ..sim.profile import profile
 from ..sim.timing import predict
 from . import report
+from .chat import Conversation, Template, converse, read_template
+from .completions import Completions, Defaults
+from .endpoint import PORT, Endpoint, new_key, parse_address
 from .layers import run_rows
 from .options import Choices, Where, config_option, context_option, json_option, where_options
 from .profile import Profile, profile_option
 from .programs import is_network, open_program
 from .remedy import remedy, say_remedy
 from .run import need_network
+from .writer import Writer
+
+_TOKENS = 64  # of a text
+
+
+@dataclass(frozen=True)
+class Speech:
+    """What is written and how: `tokens` at most, chosen by `sampling` with `seed`, up to one of `stops`.
+
+    `chat` answers messages, the first of them `system`, by a `template`; `address` serves answers to callers with the
+    key in `key_file`.
+    """
+
+    tokens: int | None
+    sampling: Sampling
+    seed: int | None
+    stops: tuple[str, ...]
+    chat: bool
+    system: str | None
+    template: str | None
+    address: str | None
+    key_file: str | None
+
+    def check(self) -> None:
+        """Raise `click.UsageError` for options that need others."""
+        random = {"--seed": self.seed is not None, "--top-k": self.sampling.top_k, "--top-p": self.sampling.top_p < 1}
+        served = self.address is not None
+        for option, given in random.items():
+            if given and not (self.sampling.temperature or served):
+                raise click.UsageError(f"{option} is for choices at random; give --temperature above 0, too")
+        if self.chat and served:
+            raise click.UsageError("--chat and --serve: give one of them; a server answers chats, too")
+        if self.system is not None and not self.chat:
+            raise click.UsageError("--system begins a conversation; give --chat, too")
+        if self.template is not None and not (self.chat or served):
+            raise click.UsageError("--template is for conversations; give --chat or --serve, too")
+        if self.key_file is not None and not served:
+            raise click.UsageError("--api-key-file is for callers of a server; give --serve, too")
+
+
+_SPEECH_OPTIONS = (
+    click.option(
+        "--tokens",
+        type=click.IntRange(min=2),
+        metavar="N",
+        help=f"Tokens in all, those of the prompt among them [{_TOKENS}]; with --chat or --serve, of an answer at most "
+        "[what the context holds].",
+    ),
+    click.option(
+        "--temperature",
+        default=0.0,
+        show_default=True,
+        metavar="T",
+        help="Choose at random, the likely tokens less often the higher it is; 0: the most likely token.",
+    ),
+    click.option("--top-k", default=0, metavar="K", help="Choose only among the K most likely tokens. [all]"),
+    click.option(
+        "--top-p",
+        default=1.0,
+        metavar="P",
+        help="Choose only among the fewest tokens that have the probability P together. [1]",
+    ),
+    click.option(
+        "--repeat-penalty",
+        default=1.0,
+        metavar="R",
+        help="Divide positive logits of tokens that the text has by R, and multiply negative ones. [1]",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(min=0),
+        help="Fixes the choices at random. [0; with --serve: a new one for each request]",
+    ),
+    click.option(
+        "--stop", "stops", multiple=True, metavar="TEXT", help="End before this text; may be given several times."
+    ),
+    click.option(
+        "--chat", is_flag=True, help="Answer --prompt, or every line of standard input, by the chat template."
+    ),
+    click.option("--system", metavar="TEXT", help="With --chat: the system's message, before all others."),
+    click.option("--template", metavar="FILE", help="With --chat or --serve: a chat template in Jinja. [the model's]"),
+    click.option(
+        "--serve",
+        "address",
+        is_flag=False,
+        flag_value="",
+        metavar="[ADDRESS:PORT]",
+        help=f"Serve the model to this machine by OpenAI's completions protocol. [127.0.0.1:{PORT}]",
+    ),
+    click.option(
+        "--api-key-file", "key_file", metavar="FILE", help="With --serve: the key of callers. [a new one, printed]"
+    ),
+)
+_SAMPLING = ("temperature", "top_k", "top_p", "repeat_penalty")
+
+
+def _speech_options(function: Any) -> Any:
+    """Add the options of `Speech`; the verb gets them as its argument `speech`."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **values: Any) -> Any:
+        sampling = Sampling(**{name: values.pop(name) for name in _SAMPLING})
+        mine = {name: values.pop(name) for name in Speech.__dataclass_fields__ if name != "sampling"}
+        return function(*arguments, speech=Speech(sampling=sampling, **mine), **values)
+
+    for option in reversed(_SPEECH_OPTIONS):
+        call = option(call)
+    return call
 
 
 @click.command()
@@ -54,20 +157,8 @@ from .run import need_network
     help="The model's tokenizer: llama2.c's .bin, tokenizer.json, or .gguf. [that of a .gguf or a folder]",
 )
 @context_option
-@click.option("--prompt", default="", metavar="TEXT", help="What the text begins with.")
-@click.option(
-    "--tokens",
-    default=64,
-    type=click.IntRange(min=2),
-    show_default=True,
-    help="Tokens in all, those of the prompt among them.",
-)
-@click.option("--temperature", type=float, metavar="T", help="Choose at random; without it, the most likely token.")
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    help="With --temperature: fixes the choices.  [default: 0]",
-)
+@click.option("--prompt", metavar="TEXT", help="What the text begins with, or with --chat the message to answer.")
+@_speech_options
 @click.option(
     "--texts",
     default=0,
@@ -89,10 +180,8 @@ def command(
     model: str,
     tokenizer: str | None,
     context: int | None,
-    prompt: str,
-    tokens: int,
-    temperature: float | None,
-    seed: int | None,
+    prompt: str | None,
+    speech: Speech,
     texts: int,
     check: bool,
     compare: bool,
@@ -102,7 +191,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Write a text with MODEL: a Llama (.gguf, llama2.c's .bin or a Hugging Face folder), its integers (.npz, of
-    `quantise`), or the .tw program that `compile` made of one.
+    `quantise`), or the .tw program that `compile` made of one; or chat with it, or serve it.
 
     A Llama in float is quantised to int8 by texts that it writes itself. Every token is one run of the program, whose
     state holds the keys and values of those before; whole blocks of the prompt are one run, too, where attention runs
@@ -111,32 +200,45 @@ def command(
     checkpoint, and 9 for more tokens than the context holds.
     """
     where.check()
+    speech.check()
     profile = Profile(profiles, where.name, {"MODEL": model, "--tokenizer": tokenizer, "--config": config})
-    if seed is not None and temperature is None:
-        raise click.UsageError(f"--seed {seed} fixes choices at random; give --temperature, too")
-    codec_file(model, tokenizer)  # what cannot be read is refused before the work
-    _check_network(model, {"--check": check, "--texts": texts, "--compare": compare})
-    choose = most_likely if temperature is None else sampler(temperature, seed or 0)
+    about_runs = {"--check": check, "--texts": texts, "--compare": compare}
+    if speech.address is not None:
+        _only_serving({"--prompt": prompt is not None, "--profile": profiles, "--json": as_json, **about_runs})
+    place = None if speech.address is None else parse_address(speech.address)  # mistakes are refused before the work
+    key = read_token(speech.key_file) if speech.key_file else ""
+    if speech.template is not None:
+        read_template(speech.template)
+    codec_file(model, tokenizer)
+    _check_network(model, about_runs)
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config, Choices(dram=where.dram, context=context))
         graph = _graph(model, context) if is_network(model) else None
-    words = language_model(executable).words
+    codec = open_codec(model, tokenizer, language_model(executable).words)
     if compare:
         check_blocks(executable)
-    writer = Writer(open_codec(model, tokenizer, words), graph if check else None, echo=not as_json)
+    template = _template(model, codec, speech)
     with where.open(executable) as loaded:
-        writer.write(loaded, executable, prompt, tokens, choose)
+        writer = Writer(loaded, executable, codec, graph if check else None)
+        if place is not None:
+            _serve(Completions(writer, Path(model).stem, template, _defaults(speech)), *place, key)
+            return 0
+        if template is not None:
+            found = _converse(writer, template, speech, prompt, not as_json)
+        else:
+            found = write_text(writer, speech, prompt or "", not as_json)
         reports = loaded.reports
     about = {"model": model, "config": executable.cfg.name, "device": where.name, "contract": executable.contract}
     about |= {"remedy": remedy(model, executable)}
-    result = about | writer.result(where.clock_hz)
+    result = about | found | writer.result(where.clock_hz)
     if profiles:
         layers = run_rows(executable, [reports], where.clock_hz)
         result |= profile.write_run(executable, reports, about | {"clock_mhz": where.clock_hz / 1e6, "layers": layers})
     if graph is not None:
         clock, memory = where.clock_hz, None if where.dram is None else load_dram(where.dram)
         result = shares(graph, executable, writer.positions, writer.blocks, clock, memory) | result
-        result |= {"compared": recomputing(graph, executable, tokens, clock, memory)} if compare else {}
+        steps = speech.tokens or _TOKENS
+        result |= {"compared": recomputing(graph, executable, steps, clock, memory)} if compare else {}
         result |= {"perplexity": _perplexity(model, context, graph, texts)} if texts else {}
     if as_json:
         report.emit_json(result)
@@ -145,6 +247,63 @@ def command(
         _summarise(result)
         say_remedy(cast("str | None", result["remedy"]))
     return int(bool(writer.wrong))
+
+
+def write_text(writer: Writer, speech: Speech, prompt: str, echo: bool) -> dict[str, Any]:
+    """Write a text that begins with `prompt`: its facts for JSON."""
+    codec = writer.codec
+    tokens = [*codec.begin, *codec.encode(prompt, special=True)]
+    _, answer = writer.answer(tokens, speech.sampling.chooser(speech.seed or 0), speech.tokens or _TOKENS, speech.stops)
+    shown = ""
+    for piece in answer:
+        if echo:
+            report.say(piece if shown else prompt + piece, nl=False)
+        shown = prompt + answer.text
+    if echo:
+        report.say("" if shown else prompt)
+    return {"text": prompt + answer.text, "tokens": writer.tokens, "finish": answer.finish}
+
+
+def _converse(writer: Writer, template: Template, speech: Speech, prompt: str | None, echo: bool) -> dict[str, Any]:
+    """Hold a conversation: its facts for JSON."""
+    choose = speech.sampling.chooser(speech.seed or 0)
+    conversation = Conversation(writer, template, choose, speech.system, speech.tokens, speech.stops)
+    converse(conversation, prompt, echo)
+    return {"turns": conversation.turns, "tokens": writer.tokens}
+
+
+def _template(model: str, codec: TextCodec, speech: Speech) -> Template | None:
+    """The template of conversations; None for texts, and for a server whose model has none."""
+    if speech.chat or speech.template is not None or (speech.address is not None and codec.template is not None):
+        return Template(model, codec, speech.template)
+    return None
+
+
+def _defaults(speech: Speech) -> Defaults:
+    return Defaults(speech.sampling, speech.seed, speech.tokens, speech.stops)
+
+
+def _serve(completions: Completions, host: str, port: int, key: str) -> None:
+    """Serve until Ctrl-C or SIGTERM."""
+    endpoint = Endpoint(completions, host, port, key or new_key())
+    shown = f"[{host}]" if ":" in host else host
+    report.say(f"serving {completions.name} at http://{shown}:{endpoint.port}/v1; end with Ctrl-C")
+    if not key:
+        report.say(f"the API key is {endpoint.key}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager ends it so: like Ctrl-C
+    try:
+        endpoint.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        endpoint.close()
+
+
+def _only_serving(options: Mapping[str, object]) -> None:
+    """Refuse options of one text beside --serve."""
+    for option, given in options.items():
+        if given:
+            raise click.UsageError(f"{option} is for one text or chat; leave it out with --serve")
 
 
 def _check_network(model: str, options: Mapping[str, object]) -> None:
@@ -184,6 +343,8 @@ def _summarise(result: dict) -> None:
         report.say(
             f"{report.counted(count, 'token')} of the prompt in blocks: {cycles:,} cycles, {cycles / count:,.0f} each"
         )
+    if "host_tokens_per_second" in result:
+        report.say(f"the host's steps alone, on this machine: {result['host_tokens_per_second']:,.0f} tokens/s")
     if rate is not None:
         cycles = result["cycles_per_token"]
         report.say(
@@ -208,79 +369,6 @@ def _summarise(result: dict) -> None:
     if "perplexity" in result:
         found = result["perplexity"]
         report.say(f"perplexity: {found['int8']:.3f} in int8, {found['float32']:.3f} in float32")
-
-
-class Writer:
-    """`echo` prints the text; with a `graph` each step's logits are compared with its own."""
-
-    def __init__(self, codec: TextCodec, graph: Graph | None, echo: bool):
-        self._codec, self._graph, self._echo = codec, graph, echo
-        self.tokens: list[int] = []
-        self.blocks: list[int] = []  # the first positions of blocks of tokens that were one run
-        self.positions: list[int] = []  # of the other runs, of one token each
-        self.cycles: dict[int, int] = {}  # of each run, by its first position
-        self.wrong: list[int] = []  # positions
-        self.text, self.seconds = "", 0.0
-
-    def write(self, loaded: Any, executable: Executable, prompt: str, count: int, choose: Choose) -> None:
-        """Write a text of `count` tokens that begins with `prompt`."""
-        codec = self._codec
-        given, start = [*codec.begin, *codec.encode(prompt)], time.perf_counter()
-        golden, decoder = self._golden(), codecs.getincrementaldecoder("utf-8")("replace")
-        if given and not codec.begin:
-            self._add(decoder.decode(codec.piece(NOTHING, given[0])))
-        self.tokens = given[:1]
-        for step in write(loaded, language_model(executable), given, count, choose, codec.ends):
-            (self.blocks if len(step.tokens) > 1 else self.positions).append(step.position)
-            if loaded.stats.cycles is not None:
-                self.cycles[step.position] = loaded.stats.cycles
-            if golden is not None and _differs(golden, step, loaded):
-                self.wrong.append(step.position + len(step.tokens) - 1)
-            for token in (*step.tokens[1:], step.following):
-                if token is not None:
-                    self._add(decoder.decode(codec.piece(self.tokens[-1], token)))
-                    self.tokens.append(token)
-        self._add(decoder.decode(b"", final=True) + "\n")
-        self.text, self.seconds = self.text.removesuffix("\n"), time.perf_counter() - start
-
-    def result(self, clock: float) -> dict[str, object]:
-        """The facts for JSON; `clock` is the accelerator's, in Hz."""
-        found: dict[str, object] = {"text": self.text, "tokens": self.tokens, "seconds": self.seconds}
-        found["clock_mhz"] = clock / 1e6
-        if self.blocks:
-            found["prefill_tokens"] = self.positions[0] if self.positions else len(self.tokens) - 1
-        for key, places in (("prefill_cycles", self.blocks), ("cycles_per_token", self.positions)):
-            if places and self.cycles:
-                found[key] = [self.cycles[place] for place in places]
-        if self.positions and self.cycles:
-            cycles = [self.cycles[place] for place in self.positions]
-            found["tokens_per_second"] = clock * len(cycles) / sum(cycles)
-        return found | ({} if self._graph is None else {"wrong_positions": self.wrong})
-
-    def _golden(self) -> Any:
-        if self._graph is None:
-            return None
-        return Steps(self._graph)
-
-    def _add(self, piece: str) -> None:
-        self.text += piece
-        if self._echo:
-            report.say(piece, nl=False)
-
-
-def _differs(golden: Any, step: Step, loaded: Any) -> bool:
-    """Whether the logits of a run, or the caches after a block of tokens, differ from the interpreter's.
-
-    A program on a server keeps its caches there.
-    """
-    logits = [golden.logits(token) for token in step.tokens]
-    if logits[-1].tobytes() != step.logits.tobytes():
-        return True
-    if len(step.tokens) == 1 or not hasattr(loaded, "state"):
-        return False
-    cfg = loaded.executable.cfg
-    kept = {name: layout.pack_blocks(values, cfg.batch, cfg.block_in) for name, values in golden.state.items()}
-    return any(found.tobytes() != kept[name].tobytes() for name, found in loaded.state.items())
 
 
 PARTS = ("weights", "attention", "norms", "rest")

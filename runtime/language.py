@@ -1,22 +1,16 @@
-"""Text in and out of a network with a vocabulary: the codec of a model, and the writing of a text."""
+"""The codec of a language model, and its sizes."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import numpy as np
-
-from ..hw.errors import FileError, InputError, UnsupportedError
+from ..hw.errors import FileError, UnsupportedError
 from ..hw.foreign import open_regular
-from .arrays import Array
 from .executable import Executable, LaunchStep
 from .formats import GGUF, SAFETENSORS_FOLDER, recognise
 from .gguf import MAGIC
-from .loader import Inputs, Outputs
 from .pieces import BEGIN, NOTHING, TextCodec, Tokenizer
 from .steps import When
 from .vocabulary import read_codec
@@ -24,22 +18,14 @@ from .vocabulary import read_codec
 __all__ = [
     "BEGIN",
     "NOTHING",
-    "Choose",
     "LanguageModel",
-    "Runs",
-    "Step",
     "TextCodec",
     "Tokenizer",
     "codec_file",
     "language_model",
-    "most_likely",
     "open_codec",
-    "sampler",
-    "write",
 ]
 _START = 64  # bytes of a file in which JSON begins
-Choose = Callable[[Array], int]  # of the logits, float32 (words,)
-_COLDEST = 1e-200  # below it quotients of float32 logits would overflow; all others but the largest have weight 0 there
 
 
 def open_codec(model: str | Path, tokenizer: str | Path | None, words: int) -> TextCodec:
@@ -65,27 +51,6 @@ def codec_file(model: str | Path, tokenizer: str | Path | None) -> Path:
         with open_regular(path, "a tokenizer"):  # what cannot be read is refused
             pass
     return path
-
-
-class Runs(Protocol):
-    """A program that is run step by step and keeps its state: a `Loaded`, or one on a server."""
-
-    def run(self, inputs: Inputs) -> Outputs:
-        """Outputs by name."""
-        ...
-
-
-@dataclass(frozen=True)
-class Step:
-    """One run: the tokens that went in, from `position` on, and the logits for the token after the last of them.
-
-    `following` is that token, None where the text ended.
-    """
-
-    tokens: tuple[int, ...]
-    position: int
-    logits: Array
-    following: int | None
 
 
 class LanguageModel(NamedTuple):
@@ -128,71 +93,3 @@ def _context(executable: Executable, room: int) -> int:
         ends[step.when] = min([*limits, ends.get(step.when, room)])
     always = ends.pop(None, room)
     return min(always, max((end for when, end in ends.items() if when and when.tensor == "position"), default=room))
-
-
-def write(
-    program: Runs,
-    model: LanguageModel,
-    prompt: Sequence[int],
-    count: int,
-    choose: Choose,
-    ends: Collection[int] = (BEGIN,),
-) -> Iterator[Step]:
-    """Run the program on `prompt`, then on the tokens that `choose` takes from the logits, up to `count` tokens.
-
-    Whole blocks of the prompt go in together where the program takes blocks, the rest token by token. A text ends
-    earlier where one of `ends` is chosen. Raises `InputError` where prompt or count do not fit the context.
-    """
-    context = model.context
-    if not prompt:
-        raise InputError("the prompt has no tokens, and the model none that begins a text; give a prompt")
-    if len(prompt) >= context:
-        raise InputError(f"the prompt has {len(prompt)} tokens, the context {context}; shorten the prompt")
-    if len(prompt) >= count:
-        least = len(prompt) + 1
-        raise InputError(f"the prompt has {len(prompt)} tokens, {count} are wanted in all; ask for at least {least}")
-    if count > context:
-        raise InputError(f"{count} tokens do not fit the context of {context}; ask for fewer")
-    tokens, position = list(prompt), 0
-    while position < count - 1:
-        given = tuple(tokens[position : position + model.block])
-        if position % model.block or len(given) < model.block:
-            given = given[:1]
-        logits = program.run(_inputs(given, position))["logits"][0]
-        after, ended = position + len(given), False
-        if after == len(tokens):
-            tokens.append(choose(logits))
-            ended = tokens[after] in ends
-        yield Step(given, position, logits, None if ended else tokens[after])
-        if ended:
-            return
-        position = after
-
-
-def _inputs(tokens: Sequence[int], position: int) -> dict[str, Array]:
-    """The inputs of a run that takes `tokens`, from `position` on."""
-    ids = np.array(tokens, np.int32)
-    if len(tokens) == 1:
-        return {"token": ids, "position": np.array([position], np.int32)}
-    return {"tokens": ids, "block": np.array([position // len(tokens)], np.int32)}
-
-
-def most_likely(logits: Array) -> int:
-    """The token with the largest logit, the first of several."""
-    return int(logits.argmax())
-
-
-def sampler(temperature: float, seed: int) -> Choose:
-    """Chooses tokens at random, by their probabilities at a temperature above 0; the seed fixes the sequence."""
-    if not (temperature > 0 and np.isfinite(temperature)):
-        raise InputError(
-            f"temperature {temperature}: must be a finite number above 0; leave it out to take the most likely token"
-        )
-    rng = np.random.default_rng(seed)
-
-    def choose(logits: Array) -> int:
-        scores = logits.astype(np.float64)
-        weights = np.exp((scores - scores.max()) / max(temperature, _COLDEST))
-        return int(rng.choice(len(weights), p=weights / weights.sum()))
-
-    return choose

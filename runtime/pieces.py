@@ -24,12 +24,14 @@ class TextCodec(Protocol):
     """Text to tokens and back.
 
     `begin` are the tokens before every text, and `ends` those with which one ends. `template` is the chat template, in
-    Jinja, None where the model has none.
+    Jinja, None where the model has none; `named` are special tokens as a text writes them, by the names that templates
+    have for them: bos_token and eos_token, where the model has them.
     """
 
     begin: tuple[int, ...]
     ends: frozenset[int]
     template: str | None
+    named: Mapping[str, str]
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """The tokens of `text`, without `begin`; with `special` the names of special tokens stand for these.
@@ -68,9 +70,10 @@ class Pieces:
         always: Collection[str] = (),
         apart: Collection[int] = (),
         spaced: bool = True,
+        named: Mapping[str, str] | None = None,
     ):
         self.pieces, self.scores, self.begin, self.ends, self.template = pieces, scores, begin, ends, template
-        self._names, self._always, self._spaced = names or {}, always, spaced
+        self._names, self._always, self._spaced, self.named = names or {}, always, spaced, named or {}
         numbered = [(piece, k) for k, piece in enumerate(pieces)]
         self._tokens = {piece: k for piece, k in reversed(numbered) if k not in apart}
         bytes_ = ((_BYTE.fullmatch(piece), k) for piece, k in reversed(numbered))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -62,8 +62,9 @@ class Vocabulary:
         begin: Sequence[int],
         ends: Collection[int],
         template: str | None,
+        named: Mapping[str, str],
     ):
-        self._made, self.begin, self.template = made, tuple(begin), template
+        self._made, self.begin, self.template, self.named = made, tuple(begin), template, named
         known = made.get_vocab(with_added_tokens=True)
         most = max(known.values(), default=-1) + 1
         if not most <= words <= -(-most // _PADDED) * _PADDED:
@@ -155,11 +156,16 @@ def _of_json(path: Path, words: int) -> Vocabulary:
         given: Any = facts.get("eos_token_id")
         listed = cast("list[Any]", given if isinstance(given, list) else [given])
         ends |= {token for token in listed if type(token) is int}
-    end: Any = facts.get("eos_token")
-    end = cast("dict[str, Any]", end).get("content") if isinstance(end, dict) else end
-    token = made.token_to_id(end) if isinstance(end, str) else None
+    named = {key: _content(facts.get(key)) for key in ("bos_token", "eos_token")}
+    token = made.token_to_id(named["eos_token"]) if named["eos_token"] else None
     ends |= set() if token is None else {token}
-    return Vocabulary(path, made, words, begin, ends, _template(path.parent, facts))
+    return Vocabulary(path, made, words, begin, ends, _template(path.parent, facts), named)
+
+
+def _content(given: Any) -> str:
+    """How a text writes a special token of tokenizer_config.json; empty without one."""
+    found = cast("dict[str, Any]", given).get("content") if isinstance(given, dict) else given
+    return found if isinstance(found, str) else ""
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -208,13 +214,20 @@ def _of_gguf(head: Gguf, words: int) -> TextCodec:
     begin = tuple(numbers("bos_token_id")) if begins else ()
     ends = frozenset(numbers("eos_token_id", "eot_token_id", "eom_token_id"))
     template = head.fact("tokenizer.chat_template", str)
+    named = {f"{key}_token": tokens[token] for key in ("bos", "eos") for token in numbers(f"{key}_token_id")}
     if kind == "llama":
-        return _scored(head, tokens, kinds, begin, ends, template)
-    return Vocabulary(path, _byte_pairs(head, tokens, kinds), words, begin, ends, template)
+        return _scored(head, tokens, kinds, begin, ends, template, named)
+    return Vocabulary(path, _byte_pairs(head, tokens, kinds), words, begin, ends, template, named)
 
 
 def _scored(
-    head: Gguf, tokens: list[str], kinds: list[int], begin: tuple[int, ...], ends: frozenset[int], template: str | None
+    head: Gguf,
+    tokens: list[str],
+    kinds: list[int],
+    begin: tuple[int, ...],
+    ends: frozenset[int],
+    template: str | None,
+    named: Mapping[str, str],
 ) -> Pieces:
     """The codec of a vocabulary with scores."""
     scores = head.fact("tokenizer.ggml.scores", list, [])
@@ -227,7 +240,7 @@ def _scored(
     pieces = [b"" if k in hidden else name.replace(_SPACE, " ").encode() for k, name in enumerate(tokens)]
     ends |= {names[name] for name in _ENDS if name in names}
     spaced = head.fact("tokenizer.ggml.add_space_prefix", bool, True)
-    return Pieces(pieces, scores, begin, ends, template, names, always, apart, spaced)
+    return Pieces(pieces, scores, begin, ends, template, names, always, apart, spaced, named)
 
 
 def _byte_pairs(head: Gguf, tokens: list[str], kinds: list[int]) -> Any:

@@ -11,13 +11,11 @@ from tests.compiler.frontend.llama.test_files import PIECES as LETTERS
 from tests.compiler.frontend.llama.test_files import folder, gguf_file, weights
 from tests.runtime.test_language import PIECES, tokenizer_bytes
 from tilewright.cli import remedy
-from tilewright.cli.generate import PARTS, Writer, recomputing, shares
+from tilewright.cli.generate import PARTS, recomputing, shares
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.network import compile_graph, launch_cycles
 from tilewright.hw.config import PRESETS
-from tilewright.runtime.device import Stats
-from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
-from tilewright.runtime.language import Tokenizer
+from tilewright.runtime.executable import Executable, LaunchStep
 from tilewright.sim.dram import ZYNQ_HP
 
 
@@ -142,8 +140,20 @@ def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path
         (["--tokens", 1], 2, "1 is not in the range"),
         (["--texts", -1], 2, "-1 is not in the range"),
         (["--seed", -1], 2, "-1 is not in the range"),
-        (["--seed", 0], 2, "--seed 0 fixes choices at random; give --temperature, too"),
-        (["--temperature", 0], 9, "temperature 0.0: must be a finite number above 0"),
+        (["--seed", 0], 2, "--seed is for choices at random; give --temperature above 0, too"),
+        (["--top-p", 0.5], 2, "--top-p is for choices at random"),
+        (["--top-k", 5, "--temperature", 0], 2, "--top-k is for choices at random"),
+        (["--top-p", 1.5, "--temperature", 1], 9, "top_p 1.5: must be above 0 and at most 1"),
+        (["--temperature", -1], 9, "temperature -1.0: must be a finite number from 0 on"),
+        (["--stop", ""], 9, "a stop text is empty; give at least one character"),
+        (["--chat"], 5, "has no chat template; give one with --template FILE"),
+        (["--chat", "--serve", ":0"], 2, "--chat and --serve: give one of them"),
+        (["--system", "x"], 2, "--system begins a conversation; give --chat, too"),
+        (["--template", "x"], 2, "--template is for conversations; give --chat or --serve, too"),
+        (["--chat", "--template", "absent"], 6, "absent: no such file"),
+        (["--api-key-file", "x"], 2, "--api-key-file is for callers of a server; give --serve, too"),
+        (["--serve", ":0", "--check"], 2, "--check is for one text or chat; leave it out with --serve"),
+        (["--serve", "0.0.0.0:0"], 3, "others could read what travels to this address"),
         (["--compare"], 5, "tiny: its program takes a token at a time"),
         (["--on", "nothing"], 5, "nothing"),
     ],
@@ -169,67 +179,6 @@ def test_other_programs_are_refused(refused, small, tmp_path):
     refused(6, "the file is damaged", "generate", cut, *small[2:])
     (tmp_path / "tok.bin").write_bytes(tokenizer_bytes(PIECES[:-1]))
     refused(6, f"holds {len(PIECES) - 1} pieces", *small)
-
-
-WORDS = len(PIECES)
-
-
-class Follows:
-    """A program whose most likely tokens are those given, one after another."""
-
-    def __init__(self, tokens):
-        self.tokens, self.stats = iter(tokens), Stats(cycles=50)
-
-    def run(self, inputs):
-        return {"logits": np.eye(WORDS, dtype=np.float32)[[next(self.tokens)]]}
-
-
-def executable():
-    tensors = [Tensor(name, (1,), "int32", "input") for name in ("token", "position")]
-    tensors += [Tensor("table", (3, WORDS), "float32", "constant", np.ones((3, WORDS), np.float32))]
-    tensors += [Tensor("logits", (1, WORDS), "float32", "output")]
-    tensors += [Tensor("0.keys.cache", (1, 4, 9, 1), "int8", "state", np.zeros((1, 4, 9, 1), np.int8), "0.keys.cache")]
-    step = HostStep("rows", "gather", ["table", "token"], ["logits"], {"axis": 0})
-    return Executable(PRESETS["tiny"], "m", {t.name: t for t in tensors}, [step])
-
-
-def written(tmp_path, tokens, count, graph=None):
-    (tmp_path / "tok.bin").write_bytes(tokenizer_bytes())
-    writer = Writer(Tokenizer(tmp_path / "tok.bin", WORDS), graph, echo=True)
-    writer.write(Follows(tokens), executable(), "", count, lambda logits: int(logits.argmax()))
-    return writer
-
-
-def test_a_character_is_printed_once_it_is_whole(tmp_path, capsys):
-    writer = written(tmp_path, [3 + 0xC3, 3 + 0xBC, PIECES.index(b"a")], 4)
-    assert capsys.readouterr().out == "üa\n" and writer.text == "üa"
-    found = writer.result(1e8)
-    assert (found["cycles_per_token"], found["tokens_per_second"]) == ([50] * 3, 2e6) and "wrong_positions" not in found
-
-
-def test_the_end_of_a_text_and_half_a_character(tmp_path, capsys):
-    writer = written(tmp_path, [PIECES.index(b"b"), 3 + 0xC3, 1], 9)
-    assert capsys.readouterr().out == "b�\n" and writer.tokens == [1, PIECES.index(b"b"), 3 + 0xC3]
-
-
-@pytest.mark.parametrize(
-    "text, shown", [("\x1b\x07\n\ta\x9b", r"\x1b\x07 a\x9b"), ("\u202e\u2066\xa0", r"\u202e\u2066\xa0")]
-)
-def test_pieces_do_not_move_the_cursor(tmp_path, capsys, text, shown):
-    """ESC, BEL, C1 and changes of the writing direction are escaped on the terminal; newlines, tabs, spaces pass."""
-    writer = written(tmp_path, [3 + byte for byte in text.encode()], len(text.encode()) + 1)
-    shown = shown.replace(" ", "\n\t").replace(r"\xa0", "\xa0")
-    assert capsys.readouterr().out == f"{shown}\n" and writer.text == text
-
-
-def test_logits_that_differ_are_counted(tmp_path, monkeypatch):
-    class Golden:
-        def logits(self, token):
-            return np.eye(WORDS, dtype=np.float32)[PIECES.index(b"a")]
-
-    monkeypatch.setattr(Writer, "_golden", lambda self: Golden())
-    tokens = [PIECES.index(b"a"), PIECES.index(b"b"), PIECES.index(b"a")]
-    assert written(tmp_path, tokens, 4, graph="some").wrong == [1]
 
 
 @pytest.mark.circuit

@@ -1,4 +1,4 @@
-"""runtime/language.py: byte pairs by score, files of the wrong size; the loop with a program that counts."""
+"""runtime/language.py: byte pairs by score, files of the wrong size, programs that are no language models."""
 
 import random
 import struct
@@ -9,15 +9,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError, InputError, UnsupportedError
 from tilewright.runtime.executable import Executable, HostStep, Tensor
-from tilewright.runtime.language import (
-    NOTHING,
-    LanguageModel,
-    Tokenizer,
-    language_model,
-    most_likely,
-    sampler,
-    write,
-)
+from tilewright.runtime.language import NOTHING, LanguageModel, Tokenizer, language_model
 from tilewright.runtime.steps import When
 
 PIECES = [b"<unk>", b"\n<s>\n", b"\n</s>\n", *(b"<0x%02X>" % k for k in range(256))]
@@ -112,93 +104,6 @@ def test_files_of_another_model_are_named(tmp_path, content, text):
         Tokenizer(tmp_path / "t.bin", len(PIECES))
     with pytest.raises(FileError, match="absent.bin: no such file"):
         Tokenizer(tmp_path / "absent.bin", 4)
-
-
-class Counter:
-    """The token behind k is k + 2; it keeps what it was given."""
-
-    def __init__(self):
-        self.given = []
-
-    def run(self, inputs):
-        if "tokens" in inputs:
-            token = int(inputs["tokens"][-1])
-            self.given.append((*inputs["tokens"].tolist(), "block", int(inputs["block"][0])))
-        else:
-            token = int(inputs["token"][0])
-            self.given.append((token, int(inputs["position"][0])))
-        assert {x.dtype for x in inputs.values()} == {np.dtype("int32")}
-        return {"logits": np.eye(20, dtype=np.float32)[[(token + 2) % 20]]}
-
-
-MODEL = LanguageModel(10, 20, 1)
-
-
-def test_the_prompt_goes_in_first_then_what_was_chosen():
-    program = Counter()
-    steps = list(write(program, MODEL, [1, 8, 4], 6, most_likely))
-    assert program.given == [(1, 0), (8, 1), (4, 2), (6, 3), (8, 4)]
-    assert [(*step.tokens, step.following) for step in steps] == [(1, 8), (8, 4), (4, 6), (6, 8), (8, 10)]
-    assert steps[0].logits[3] == 1
-
-
-def test_a_text_ends_where_the_next_begins():
-    program = Counter()
-    steps = list(write(program, MODEL, [1, 17], 9, most_likely))
-    assert [step.following for step in steps] == [17, 19, None] and program.given[-1] == (19, 2)
-    steps = list(write(Counter(), MODEL, [1, 17], 9, most_likely, ends={5, 3}))
-    assert [step.following for step in steps] == [17, 19, 1, None]
-
-
-@pytest.mark.parametrize(
-    "prompt, count, runs",
-    [
-        ([1, 8, 4], 5, [(1, 8, 4, "block", 0), (6, 3)]),
-        ([1, 8, 4, 2, 3, 5, 9], 9, [(1, 8, 4, "block", 0), (2, 3, 5, "block", 1), (9, 6), (11, 7)]),
-        ([1, 8], 4, [(1, 0), (8, 1), (10, 2)]),
-        ([1, 8, 1, 6], 5, [(1, 8, 1, "block", 0), (6, 3)]),  # only a token that is chosen ends a text
-    ],
-)
-def test_whole_blocks_of_the_prompt_go_in_together(prompt, count, runs):
-    program = Counter()
-    steps = list(write(program, MODEL._replace(block=3), prompt, count, most_likely))
-    assert program.given == runs
-    assert [step.position for step in steps] == [3 * run[-1] if "block" in run else run[-1] for run in runs]
-    alone = list(write(Counter(), MODEL, prompt, count, most_likely))
-    assert sum((step.tokens for step in steps), ()) == sum((step.tokens for step in alone), ())
-    assert steps[-1].following == alone[-1].following
-
-
-@pytest.mark.parametrize(
-    "prompt, count, text",
-    [
-        ([1, 2, 3], 3, "the prompt has 3 tokens, 3 are wanted in all; ask for at least 4"),
-        ([], 3, "the prompt has no tokens, and the model none that begins a text; give a prompt"),
-        ([1] * 10, 10, "the prompt has 10 tokens, the context 10; shorten the prompt"),
-        ([1], 11, "11 tokens do not fit the context of 10; ask for fewer"),
-    ],
-)
-def test_what_does_not_fit_is_refused(prompt, count, text):
-    program = Counter()
-    with pytest.raises(InputError, match=text):
-        list(write(program, MODEL, prompt, count, most_likely))
-    assert not program.given
-
-
-def test_samples_follow_the_probabilities():
-    logits = np.log(np.array([0.5, 0.25, 0.25], np.float32))
-    choose, again, other = sampler(1.0, 5), sampler(1.0, 5), sampler(1.0, 6)
-    found = [choose(logits) for _ in range(4000)]
-    assert found == [again(logits) for _ in range(4000)] != [other(logits) for _ in range(4000)]
-    assert np.allclose(np.bincount(found) / 4000, [0.5, 0.25, 0.25], atol=0.03)
-    for temperature in (0.05, 1e-323):
-        cold = sampler(temperature, 5)
-        assert {cold(logits) for _ in range(200)} == {0}
-    hot = sampler(1e308, 5)
-    assert {hot(logits) for _ in range(200)} == {0, 1, 2}
-    for wrong in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(InputError, match="must be a finite number above 0; leave it out"):
-            sampler(wrong, 0)
 
 
 def program(cache="0.keys.cache", token="token", shape=(1, 4, 9, 1), more=()):

@@ -181,6 +181,7 @@ def test_scores_of_a_gguf_file_give_the_tokens_of_tokenizer_json(tmp_path):
     other = open_codec("model.npz", tmp_path / "tokenizer.json", len(tokens))
     assert isinstance(found, Pieces) and isinstance(other, Vocabulary)
     assert found.begin == other.begin == (1,) and found.ends == other.ends == {2}
+    assert found.named == {"bos_token": "<s>", "eos_token": "</s>"}
     for text in texts():
         ids = found.encode(text)
         assert ids == other.encode(text) == made.encode(text, add_special_tokens=False).ids, text
@@ -212,6 +213,7 @@ def test_what_stands_beside_tokenizer_json(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"")
     found = open_codec(tmp_path, None, words)
     assert found.ends == {0, 2, 3, 7} and found.template == "one" and found.begin == ()
+    assert found.named == {"bos_token": "", "eos_token": "<unk>"}
     (tmp_path / "chat_template.jinja").write_text("two")
     assert open_codec(tmp_path, None, words).template == "two"
     assert open_codec(tmp_path, None, words + 100).piece(NOTHING, words + 99) == b""  # words of padding

@@ -10,9 +10,11 @@ from tilewright.hw.config import PRESETS
 from tilewright.runtime.c.shim import run
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.language import Tokenizer, language_model, most_likely, write
+from tilewright.runtime.language import Tokenizer, language_model
 from tilewright.runtime.loader import Loaded
+from tilewright.runtime.sampling import most_likely
 from tilewright.runtime.steps import HostStep, LaunchStep, Step, Tensor, When
+from tilewright.runtime.writing import Text
 
 STORIES = Path(__file__).parents[5] / "shared" / "models" / "stories260K"
 PROMPTS = ("Once upon a time", "", "Zoë saw 3 cats", "\n\t<0x41> x")
@@ -137,7 +139,9 @@ def test_the_text_is_that_of_generate(stories, build):
         tokens = [*tokenizer.begin, *tokenizer.encode(prompt)]
         count = len(tokens) + 11
         with Loaded(stories, open_device("model", stories.cfg)) as loaded:
-            steps = [*write(loaded, language_model(stories), tokens, count, most_likely)]
+            text = Text(loaded, language_model(stories))
+            text.begin(tokens)
+            steps = [*text.write(count, most_likely, tokenizer.ends)]
         tokens = tokens[:1] + [token for s in steps for token in (*s.tokens[1:], s.following) if token]
         status, found = run(
             [folder / "build/sim/main_generate", prompt, str(count)], open_device("model", stories.cfg), b""
