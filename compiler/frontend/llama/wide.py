@@ -9,17 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
+from ....hw.errors import UnsupportedError
 from ....runtime.hostops.roots import ROOT_BITS
-from ....runtime.hostops.token_scales import GATE_BITS, PAIR_BITS, SCORES_PER_UNIT
+from ....runtime.hostops.token_scales import GATE_BITS, MOST_INPUTS, PAIR_BITS, SCORES_PER_UNIT
 from ... import graph as g
 from ...graph.recurrent import State
-from .checkpoint import Checkpoint, Sizes
+from .checkpoint import Checkpoint, Sizes, shapes
 from .floats import angles
-from .quantise import GAINS, MATRICES, Matrix, Ranges
+from .quantise import GAINS, MATRICES, Matrix, Ranges, Stored, save_integers
 
+WIDE_KIND = "a Llama in wide integers, 1"  # of the file's `kind`
 _RESIDUAL = ("embedding", "middle", "end", "attention_out", "hidden_out")  # values with the residual's one step
 OF_LAYERS = ("queries", "keys", "values", "gate", "up", "hidden")  # values with a step in each layer
 _ROOM_16, _ROOM_32 = 2, 16  # times the largest magnitude that was seen fit into int16, and int32
@@ -43,10 +47,42 @@ class WideIntegers:
     rates: np.ndarray
     epsilon: float
     biases: np.ndarray | None
+    form: ClassVar[str] = "wide"
+
+    def save(self, path: str | Path) -> None:
+        """Write the file; equal models give equal bytes. Raises `FileError` where it cannot be written."""
+        matrices, arrays = dict(self.matrices), {**self.gains, "rates": self.rates}
+        if self.matrices["classifier"] is self.matrices["embedding"]:
+            del matrices["classifier"]
+        if self.biases is not None:
+            arrays["biases"] = self.biases
+        arrays["epsilon"] = np.array([self.epsilon])
+        save_integers(path, WIDE_KIND, self.sizes, matrices, self.ranges, arrays)
+
+
+def stored_wide(stored: Stored) -> WideIntegers:
+    """The model in a file that `WideIntegers.save` wrote. Raises `FileError` for a damaged one."""
+    sizes = stored.sizes()
+    wanted, outputs = shapes(sizes, own_classifier=True), sizes.width + 2 * sizes.kv_width
+    matrices = {name: stored.matrix(name, wanted[name]) for name in (*MATRICES, "embedding")}
+    tied = "classifier" not in stored
+    matrices["classifier"] = matrices["embedding"] if tied else stored.matrix("classifier", wanted["classifier"])
+    gains = {name: stored.array(name, wanted[name], "float32") for name in (*GAINS, "norm")}
+    ranges = stored.ranges({"residual": 1} | dict.fromkeys(OF_LAYERS, sizes.layers))
+    rates = stored.array("rates", (sizes.head // 2,), "float64", True)
+    epsilon = float(stored.array("epsilon", (1,), "float64", True)[0])
+    biases = stored.array("biases", (sizes.layers, outputs), "float32") if "biases" in stored else None
+    stored.check_empty()
+    return WideIntegers(stored.path.stem, sizes, matrices, gains, ranges, rates, epsilon, biases)
 
 
 def wide_integers(model: Checkpoint, largest: Ranges) -> WideIntegers:
-    """The integers of a model whose values have these largest magnitudes, by name and layer."""
+    """The integers of a model whose values have these largest magnitudes, by name and layer.
+
+    Raises `UnsupportedError` for layers so wide that sums would leave int64.
+    """
+    if (widest := max(model.sizes.width, model.sizes.hidden)) > MOST_INPUTS:
+        raise UnsupportedError(f"{model.name}: layers of {widest} inputs; the wide form has at most {MOST_INPUTS}")
 
     def of_layers(name: str) -> np.ndarray:
         return np.stack([getattr(layer, name) for layer in model.layers])
@@ -157,8 +193,8 @@ class _WideStep:
         qkv = self.add(g.ScaleTokenSums, f"{k}.queries_keys_values", (sums, scales), len(units), "int16", **facts)
         facts = {"cosine": self.cosine, "sine": self.sine, "heads": s.heads + s.kv_heads}
         qkv = self.add(g.RotatePairs, f"{k}.turned", (qkv, self.position), len(units), "int16", **facts)
-        cache = g.Tensor(f"{k}.cache", (self.context, 2 * s.kv_width), "int16")
-        written = g.Tensor(f"{k}.cache.written", cache.shape, "int16")
+        cache = g.Tensor(f"{k}.tokens.cache", (self.context, 2 * s.kv_width), "int16")
+        written = g.Tensor(f"{cache.name}.written", cache.shape, "int16")
         self.append(g.WriteTokens, written.name, (cache, qkv, self.position), written, start=s.width)
         self.states.append(State(cache, np.zeros(cache.shape, np.int16), written))
         factor = steps[0] * steps[1] / math.sqrt(s.head) * SCORES_PER_UNIT
