@@ -151,7 +151,7 @@ $(RTL): pyproject.toml .ci/setup
 	@touch $(RUN) $@
 
 $(DEV): pyproject.toml .ci/setup
-	@.ci/setup --tools $(RTL_EXTRAS),plots,explore,report,quantise,board,synth,formal,docs,dev
+	@.ci/setup --tools $(RTL_EXTRAS),plots,explore,report,quantise,language,board,synth,formal,docs,dev
 	@touch $(RUN) $(RTL) $@
 
 $(RELEASE): pyproject.toml .ci/setup

@@ -124,7 +124,7 @@ NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "dram": MEMORIES.keys,
 }
 _CONFIGS = (".json",)
-_MODELS = (".onnx", ".tflite", ".pt2", ".bin", ".npz", ".py", ".tw")
+_MODELS = (".onnx", ".tflite", ".pt2", ".bin", ".npz", ".gguf", ".py", ".tw")
 # metavar -> suffixes, where it names none itself; ("",) are all files
 SUFFIXES = {
     "NAME|FILE": _CONFIGS,

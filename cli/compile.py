@@ -24,6 +24,7 @@ from .options import (
     batch_option,
     choice_options,
     config_option,
+    context_option,
     contract_option,
     input_type_option,
     json_option,
@@ -58,6 +59,7 @@ _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw prog
     batch_option,
     input_type_option,
     shape_option,
+    context_option,
 )
 @click.option("--sign", metavar="KEY", help="Sign X.tw with this SSH key, as X.tw.sig; verify --key checks it.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")

@@ -13,14 +13,25 @@ import click
 from ..compiler.frontend import import_model
 from ..compiler.frontend.llama.checkpoint import read_checkpoint
 from ..compiler.frontend.llama.measure import Steps, perplexity
+from ..compiler.frontend.source import read_source
 from ..compiler.graph import Graph, Operator
 from ..compiler.target.host import HostModel
 from ..compiler.target.variants import in_blocks
 from ..hw.errors import UnsupportedError
-from ..hw.foreign import TEXT_BYTES, read_regular
 from ..runtime import layout
 from ..runtime.executable import Executable, LaunchStep
-from ..runtime.language import Choose, Step, Tokenizer, language_model, most_likely, sampler, write
+from ..runtime.language import (
+    NOTHING,
+    Choose,
+    Step,
+    TextCodec,
+    codec_file,
+    language_model,
+    most_likely,
+    open_codec,
+    sampler,
+    write,
+)
 from ..runtime.launch import Launch
 from ..runtime.steps import runs_in
 from ..sim.dram import ZYNQ_HP, Dram, load_dram, unshared
@@ -28,7 +39,7 @@ from ..sim.profile import profile
 from ..sim.timing import predict
 from . import report
 from .layers import run_rows
-from .options import Choices, Where, config_option, json_option, where_options
+from .options import Choices, Where, config_option, context_option, json_option, where_options
 from .profile import Profile, profile_option
 from .programs import is_network, open_program
 from .remedy import remedy, say_remedy
@@ -37,7 +48,12 @@ from .run import need_network
 
 @click.command()
 @click.argument("model")
-@click.option("--tokenizer", required=True, metavar="FILE.bin", help="The model's tokenizer, as llama2.c has it.")
+@click.option(
+    "--tokenizer",
+    metavar="FILE",
+    help="The model's tokenizer: llama2.c's .bin, tokenizer.json, or .gguf. [that of a .gguf or a folder]",
+)
+@context_option
 @click.option("--prompt", default="", metavar="TEXT", help="What the text begins with.")
 @click.option(
     "--tokens",
@@ -71,7 +87,8 @@ from .run import need_network
 @json_option
 def command(
     model: str,
-    tokenizer: str,
+    tokenizer: str | None,
+    context: int | None,
     prompt: str,
     tokens: int,
     temperature: float | None,
@@ -84,10 +101,10 @@ def command(
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Write a text with MODEL, a checkpoint of llama2.c (.bin), its integers (.npz, of `quantise`), or the .tw program
-    that `compile` made of one.
+    """Write a text with MODEL: a Llama (.gguf, llama2.c's .bin or a Hugging Face folder), its integers (.npz, of
+    `quantise`), or the .tw program that `compile` made of one.
 
-    A checkpoint is quantised to int8 by texts that it writes itself. Every token is one run of the program, whose
+    A Llama in float is quantised to int8 by texts that it writes itself. Every token is one run of the program, whose
     state holds the keys and values of those before; whole blocks of the prompt are one run, too, where attention runs
     on the accelerator. Of a network, not of a program, the cycles of the timing model are split into parts.
     With --check the exit status is 1 if a logit differs; it is 6 for a tokenizer of another size or a damaged
@@ -97,16 +114,16 @@ def command(
     profile = Profile(profiles, where.name, {"MODEL": model, "--tokenizer": tokenizer, "--config": config})
     if seed is not None and temperature is None:
         raise click.UsageError(f"--seed {seed} fixes choices at random; give --temperature, too")
-    read_regular(tokenizer, "a tokenizer", TEXT_BYTES)  # what cannot be read is refused before the work
+    codec_file(model, tokenizer)  # what cannot be read is refused before the work
     _check_network(model, {"--check": check, "--texts": texts, "--compare": compare})
     choose = most_likely if temperature is None else sampler(temperature, seed or 0)
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config, Choices(dram=where.dram))
-        graph = _graph(model) if is_network(model) else None
+        executable = open_program(model, config, Choices(dram=where.dram, context=context))
+        graph = _graph(model, context) if is_network(model) else None
     words = language_model(executable).words
     if compare:
         check_blocks(executable)
-    writer = Writer(Tokenizer(tokenizer, words), graph if check else None, echo=not as_json)
+    writer = Writer(open_codec(model, tokenizer, words), graph if check else None, echo=not as_json)
     with where.open(executable) as loaded:
         writer.write(loaded, executable, prompt, tokens, choose)
         reports = loaded.reports
@@ -120,7 +137,7 @@ def command(
         clock, memory = where.clock_hz, None if where.dram is None else load_dram(where.dram)
         result = shares(graph, executable, writer.positions, writer.blocks, clock, memory) | result
         result |= {"compared": recomputing(graph, executable, tokens, clock, memory)} if compare else {}
-        result |= {"perplexity": _perplexity(model, graph, texts)} if texts else {}
+        result |= {"perplexity": _perplexity(model, context, graph, texts)} if texts else {}
     if as_json:
         report.emit_json(result)
     else:
@@ -136,16 +153,16 @@ def _check_network(model: str, options: Mapping[str, object]) -> None:
         if given:
             need_network(model, option)
     if options["--texts"] and model.endswith(".npz"):
-        raise UnsupportedError(f"{model}: --texts compares with the float32 model; give the checkpoint, .bin")
+        raise UnsupportedError(f"{model}: --texts compares with the float32 model; give that")
 
 
-def _graph(model: str) -> Graph:
-    return import_model(model)
+def _graph(model: str, context: int | None) -> Graph:
+    return import_model(read_source(model, context=context))
 
 
-def _perplexity(model: str, graph: Graph, texts: int) -> dict[str, float]:
+def _perplexity(model: str, context: int | None, graph: Graph, texts: int) -> dict[str, float]:
     with report.progress(f"perplexity on {report.counted(texts, 'text')}"):
-        return perplexity(read_checkpoint(model), graph, texts)
+        return perplexity(read_checkpoint(read_source(model, context=context)), graph, texts)
 
 
 def _compared(found: dict) -> None:
@@ -196,8 +213,8 @@ def _summarise(result: dict) -> None:
 class Writer:
     """`echo` prints the text; with a `graph` each step's logits are compared with its own."""
 
-    def __init__(self, tokenizer: Tokenizer, graph: Graph | None, echo: bool):
-        self._tokenizer, self._graph, self._echo = tokenizer, graph, echo
+    def __init__(self, codec: TextCodec, graph: Graph | None, echo: bool):
+        self._codec, self._graph, self._echo = codec, graph, echo
         self.tokens: list[int] = []
         self.blocks: list[int] = []  # the first positions of blocks of tokens that were one run
         self.positions: list[int] = []  # of the other runs, of one token each
@@ -207,10 +224,13 @@ class Writer:
 
     def write(self, loaded: Any, executable: Executable, prompt: str, count: int, choose: Choose) -> None:
         """Write a text of `count` tokens that begins with `prompt`."""
-        given, start = self._tokenizer.encode(prompt), time.perf_counter()
+        codec = self._codec
+        given, start = [*codec.begin, *codec.encode(prompt)], time.perf_counter()
         golden, decoder = self._golden(), codecs.getincrementaldecoder("utf-8")("replace")
+        if given and not codec.begin:
+            self._add(decoder.decode(codec.piece(NOTHING, given[0])))
         self.tokens = given[:1]
-        for step in write(loaded, language_model(executable), given, count, choose):
+        for step in write(loaded, language_model(executable), given, count, choose, codec.ends):
             (self.blocks if len(step.tokens) > 1 else self.positions).append(step.position)
             if loaded.stats.cycles is not None:
                 self.cycles[step.position] = loaded.stats.cycles
@@ -218,7 +238,7 @@ class Writer:
                 self.wrong.append(step.position + len(step.tokens) - 1)
             for token in (*step.tokens[1:], step.following):
                 if token is not None:
-                    self._add(decoder.decode(self._tokenizer.piece(self.tokens[-1], token)))
+                    self._add(decoder.decode(codec.piece(self.tokens[-1], token)))
                     self.tokens.append(token)
         self._add(decoder.decode(b"", final=True) + "\n")
         self.text, self.seconds = self.text.removesuffix("\n"), time.perf_counter() - start

@@ -64,6 +64,12 @@ dram_option = click.option(
 memory_option = click.option(
     "--dram", metavar="NAME|FILE", help="The memory that tiles are chosen for, as --dram of run has it. [zynq_hp]"
 )
+context_option = click.option(
+    "--context",
+    type=click.IntRange(1),
+    metavar="N",
+    help="For Llamas in float: the longest text, in tokens. [the model's; of GGUF and folders at most 2048]",
+)
 batch_option = click.option(
     "--batch",
     type=click.IntRange(1),
@@ -143,7 +149,7 @@ waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: writ
 class Choices:
     """Options of compiling a network: rounding contract, database of tiles, file of its channels' compute units,
     the target FILE.py:NAME, the memory that tiles are chosen for, how many inputs a run takes, the types of inputs, and
-    their shapes, by name. None: the default.
+    their shapes, by name, and the positions of a Llama in float. None: the default.
     """
 
     contract: str | None = None
@@ -154,6 +160,7 @@ class Choices:
     batch: int = 1
     input_types: Mapping[str, str] | None = None
     shapes: Mapping[str, tuple[int, ...]] | None = None
+    context: int | None = None
 
 
 NO_CHOICES = Choices()

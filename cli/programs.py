@@ -10,13 +10,14 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..boards.zynq.board import BOARDS, load_board
 from ..compiler.cost import memory_facts, on_memory
 from ..compiler.frontend import import_model
-from ..compiler.frontend.source import kind_of, read_source
+from ..compiler.frontend.source import LLAMAS, kind_of, read_source
 from ..compiler.graph import Graph
 from ..compiler.target.variants import of_images
 from ..hw.config import Config, load_config
-from ..hw.errors import FileError, InputError, ScheduleError, TilewrightError, UnsupportedError
+from ..hw.errors import CapacityError, FileError, InputError, ScheduleError, TilewrightError, UnsupportedError
 from ..runtime.executable import Executable
 from ..runtime.files import check_writable
 from ..runtime.program import Program
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
 SOURCE_NAME = "tilewright_source"  # __name__ of Python source while it runs
 _LATEST: dict[str, Any] = {}  # the Python source that ran last: what it defines, and by which key
 _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
-NETWORKS = (".onnx", ".tflite", ".pt2", ".bin", ".npz")
-MODEL_HELP = """MODEL is a quantised network (int8 .tflite, QDQ .onnx or PyTorch .pt2), a checkpoint of llama2.c
-(.bin) or its integers (.npz), or FILE.py:NAME: a TVM schedule, PrimFunc or IRModule, a tilewright Program, Executable
-or Graph, or a function of the configuration that returns one of these."""
+NETWORKS = (".onnx", ".tflite", ".pt2", ".bin", ".npz", ".gguf")
+_ADDRESSES = 1 << 32  # bytes that the accelerator reaches
+MODEL_HELP = """MODEL is a quantised network (int8 .tflite, QDQ .onnx or PyTorch .pt2), a Llama (.gguf, llama2.c's
+.bin or a Hugging Face folder) or its integers (.npz), or FILE.py:NAME: a TVM schedule, PrimFunc or IRModule, a
+tilewright Program, Executable or Graph, or a function of the configuration that returns one of these."""
 
 
 def open_program(source: str, config: str | Config | None, choices: Choices = NO_CHOICES) -> Executable:
@@ -51,10 +53,10 @@ def open_program(source: str, config: str | Config | None, choices: Choices = NO
 
 
 def is_network(source: str) -> bool:
-    """True if `source` is the file of a network, by its content or its name."""
+    """True if `source` is the file of a network, by its content or its name, or the folder of a Llama."""
     if source.endswith(NETWORKS):
         return True
-    if source.endswith((".tw", ".py")) or not os.path.isfile(source):
+    if source.endswith((".tw", ".py")) or not os.path.exists(source):
         return False
     return bool(kind_of(source))
 
@@ -63,6 +65,7 @@ def _only_network(source: str, choices: Choices) -> None:
     batch = str(choices.batch) if choices.batch > 1 else None
     given = {"--input-type": " ".join(f"{name}={kind}" for name, kind in (choices.input_types or {}).items())}
     given |= {"--shape": " ".join(choices.shapes or {})}
+    given |= {"--context": None if choices.context is None else str(choices.context)}
     given |= {"--contract": choices.contract, "--tiles": choices.tiles, "--mapping": choices.mapping}
     for option, value in (given | {"--target": choices.target, "--batch": batch}).items():
         if value:
@@ -93,10 +96,32 @@ def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> E
         raise UnsupportedError(f"{source}: name what to compile, as in {source}:schedule")
     from ..compiler.network import compile_model
 
+    check_room(source, cfg, choices.context)
     given: dict[str, Any] = {"tiles": choices.tiles, "mapping": choices.mapping, "batch": choices.batch}
-    given |= {"input_types": choices.input_types, "shapes": choices.shapes}
+    given |= {"input_types": choices.input_types, "shapes": choices.shapes, "context": choices.context}
     target = read_target(choices.target, cfg, memory)
     return compile_model(source, cfg, choices.contract, **given, dram=memory, target=target)
+
+
+def check_room(source: str, cfg: Config, context: int | None = None) -> None:
+    """Raise `CapacityError` for a Llama in float that the memory of the board of `cfg` does not hold as int8.
+
+    A configuration whose name begins as a board's is for that; of others all that the accelerator reaches is room.
+    """
+    if not os.path.exists(source) or kind_of(source) not in LLAMAS:
+        return
+    from ..compiler.frontend.llama.checkpoint import describe, device_bytes
+
+    sizes = describe(read_source(source, context=context)).sizes
+    weights, caches = device_bytes(sizes)
+    boards = [load_board(name) for name in BOARDS if cfg.name.startswith(name)]
+    room, what = (boards[0].reachable, boards[0].name) if boards else (_ADDRESSES, "the accelerator")
+    if weights + caches > room:
+        parts = f"{weights >> 20:,} of weights, {caches >> 20:,} of caches for {sizes.context:,} tokens"
+        raise CapacityError(
+            f"{source}: needs {weights + caches >> 20:,} MiB as int8 ({parts}), {what} has {room >> 20:,}; "
+            "take a smaller model, or a shorter --context"
+        )
 
 
 def graph_in(value: Any) -> Graph | None:
@@ -113,6 +138,7 @@ def read_graph(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> Graph
     value = python_value(source, cfg)
     if value is None:
         types, shapes = choices.input_types, choices.shapes
+        check_room(source, cfg)
         return import_model(read_source(source, types, shapes) if types or shapes else source, choices.contract)
     if choices.input_types or choices.shapes:
         _only_network(source, choices)

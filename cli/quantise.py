@@ -14,23 +14,23 @@ from ..apps.quantise.result import Comparison, Quantised, ways_table
 from ..apps.quantise.samples import Pictures
 from ..apps.quantise.times import predict, predict_float
 from ..compiler.frontend.llama.checkpoint import Checkpoint, read_checkpoint
-from ..compiler.frontend.llama.measure import perplexity
-from ..compiler.frontend.llama.quantise import LENGTH, calibrate, quantised
-from ..compiler.frontend.llama.step import decoder_step
-from ..compiler.frontend.source import check_kind, kind_of
+from ..compiler.frontend.llama.forms import FORMS, integers_of, logits_of, step_of
+from ..compiler.frontend.llama.measure import measured_texts, perplexities
+from ..compiler.frontend.llama.quantise import LENGTH
+from ..compiler.frontend.source import LLAMAS, check_kind, kind_of, read_source
 from ..hw.config import Config, load_config
 from ..hw.errors import FileError, InputError, TilewrightError, UnsupportedError, one_line
 from ..hw.foreign import TEXT_BYTES, read_npz, read_regular
 from ..hw.needs import need
 from ..runtime.files import atomic_write
-from ..runtime.language import Tokenizer
+from ..runtime.language import open_codec
 from . import report
-from .options import config_option, json_option, picture_options, shape_option
-from .programs import check_output
+from .options import config_option, context_option, json_option, picture_options, shape_option
+from .programs import check_output, check_room
 
 _SHOWN = 8  # operators that lose most
-_LANGUAGE_MODELS = (".bin",)
 _TEXTS = 16  # of a checkpoint that perplexity is measured on
+_MOST_LOSS = 2  # times the perplexity of float32: a model that has more is only written with --force
 _LEAST_GAIN = 1.05  # times faster: less is no gain
 
 
@@ -54,7 +54,12 @@ _LEAST_GAIN = 1.05  # times faster: less is no gain
 @config_option(
     help_text="Predict times for it: preset, VTA configuration string, or JSON file of configuration fields."
 )
-@click.option("--tokenizer", metavar="FILE.bin", help="Of a checkpoint: its tokenizer, as llama2.c has it.")
+@click.option(
+    "--tokenizer",
+    metavar="FILE",
+    help="Of a Llama: its tokenizer, llama2.c's .bin, tokenizer.json, or .gguf. [that of a .gguf or a folder]",
+)
+@context_option
 @click.option(
     "--texts",
     type=click.IntRange(min=0),
@@ -62,6 +67,12 @@ _LEAST_GAIN = 1.05  # times faster: less is no gain
     help="Of a checkpoint: print the perplexity on N texts that the model writes, others than those of the scales. "
     f"[{_TEXTS}]",
 )
+@click.option(
+    "--form",
+    type=click.Choice(FORMS),
+    help="Of a Llama: static, a scale for each value, or wide, a scale for each token. [static, where it loses little]",
+)
+@click.option("--force", is_flag=True, help="Of a Llama: write it although its perplexity is more than doubled.")
 @json_option
 def command(
     model: str,
@@ -75,10 +86,14 @@ def command(
     inspect: bool,
     config: str,
     tokenizer: str | None,
+    context: int | None,
     texts: int | None,
+    form: str | None,
+    force: bool,
     as_json: bool,
 ) -> None:
-    """Quantise MODEL, a float network (.onnx, .tflite, .pt2) or a checkpoint of llama2.c (.bin), to int8.
+    """Quantise MODEL to int8: a float network (.onnx, .tflite, .pt2) or a Llama (.gguf, llama2.c's .bin or a Hugging
+    Face folder).
 
     A network gets int8 activations, and int8 weights with a scale for each output channel. Ranges are measured in
     several ways, layers are equalised and biases corrected where that helps, and operators that lose much may stay in
@@ -91,17 +106,19 @@ def command(
     checkpoint.
     """
     check_kind(model)
-    if kind_of(model) in _LANGUAGE_MODELS:
+    if kind_of(model) in LLAMAS:
         given: dict[str, object] = {"--labels": labels, "--shape": shapes, "--mean, --std and --resize": picture}
         given |= {"--keep": keep, "--report": page, "--inspect": inspect}
         for option, value in given.items():
             if value:
                 raise UnsupportedError(f"{model}: {option} is for networks, {' or '.join(FORMATS)}; drop it")
-        _language_model(model, output, calibration, tokenizer, _TEXTS if texts is None else texts, as_json)
+        check_room(model, load_config(config), context)
+        texts = _TEXTS if texts is None else texts
+        _language_model(model, output, calibration, tokenizer, context, texts, form, force, as_json)
         return
-    for option, value in {"--tokenizer": tokenizer, "--texts": texts}.items():
+    for option, value in {"--tokenizer": tokenizer, "--texts": texts, "--context": context, "--form": form}.items():
         if value is not None:
-            raise UnsupportedError(f"{model}: {option} is for a checkpoint, .bin; drop it")
+            raise UnsupportedError(f"{model}: {option} is for a Llama; drop it")
     cfg = load_config(config)
     if inspect:
         given = {"--output": output, "--calibration": calibration, "--labels": labels, "--keep": keep, "--report": page}
@@ -253,40 +270,55 @@ def _inspect(model: str, shapes: dict[str, tuple[int, ...]], cfg: Config, as_jso
 
 
 def _language_model(
-    model: str, output: str | None, calibration: str | None, tokenizer: str | None, texts: int, as_json: bool
+    model: str,
+    output: str | None,
+    calibration: str | None,
+    tokenizer: str | None,
+    context: int | None,
+    texts: int,
+    form: str | None,
+    force: bool,
+    as_json: bool,
 ) -> None:
     if tokenizer is not None and calibration is None:
         raise click.UsageError(f"--tokenizer {tokenizer} is for the texts of --calibration; give both or neither")
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output': the file of integers to write, X.npz")
     check_output(output, (".npz",), {"MODEL": model, "--tokenizer": tokenizer, "--calibration": calibration})
-    checkpoint = read_checkpoint(model)
-    given = _texts(checkpoint, tokenizer, calibration)
+    checkpoint = read_checkpoint(read_source(model, context=context))
+    given = _texts(model, checkpoint, tokenizer, calibration)
     with report.progress(f"quantising {model}") as advance:
-        integers = quantised(checkpoint, calibrate(checkpoint, given))
-        graph = decoder_step(integers, checkpoint.sizes.context)
+        integers = integers_of(checkpoint, given, form)
+        step_of(integers)  # raises for one that cannot be computed
+        measured = given[:texts] if given else measured_texts(checkpoint, texts) if texts else []
+        advance(what=f"perplexity on {report.counted(len(measured), 'text')}")
+        found = perplexities(checkpoint, logits_of(integers, checkpoint.sizes.context), measured) if measured else {}
+        if found and found["int8"] > _MOST_LOSS * found["float32"] and not force:
+            raise UnsupportedError(
+                f"{model}: the {integers.form} form has a perplexity of {found['int8']:.3f} in integers, "
+                f"{found['float32']:.3f} in float32: more than twice as much; "
+                f"{'give --form wide' if integers.form != 'wide' else 'calibrate with other texts'}, or write it "
+                "all the same with --force"
+            )
         integers.save(output)
-        advance(what=f"perplexity on {report.counted(texts, 'text')}")
-        found = perplexity(checkpoint, graph, texts) if texts else {}
     nbytes = Path(output).stat().st_size
     if as_json:
-        report.emit_json({"model": model, "integers": output, "bytes": nbytes, "perplexity": found})
+        facts = {"model": model, "integers": output, "bytes": nbytes, "form": integers.form, "perplexity": found}
+        report.emit_json(facts)
         return
-    report.say(f"{output}: {nbytes / 1000:,.0f} kB")
+    report.say(f"{output}: {integers.form} form, {nbytes / 1000:,.0f} kB")
     if found:
-        report.say(f"perplexity: {found['int8']:.3f} in int8, {found['float32']:.3f} in float32")
+        report.say(f"perplexity: {found['int8']:.3f} in integers, {found['float32']:.3f} in float32")
 
 
-def _texts(model: Checkpoint, tokenizer: str | None, calibration: str | None) -> list[list[int]] | None:
-    """The tokens of a file's lines; None without a file. Raises `UnsupportedError`, and as `Tokenizer`."""
-    known = None if tokenizer is None else Tokenizer(tokenizer, model.sizes.words)
+def _texts(path: str, model: Checkpoint, tokenizer: str | None, calibration: str | None) -> list[list[int]] | None:
+    """The tokens of a file's lines; None without a file. Raises as `open_codec`."""
     if calibration is None:
         return None
-    if known is None:
-        raise UnsupportedError(f"--calibration {calibration} holds text; give the model's tokens with --tokenizer")
+    known = open_codec(path, tokenizer, model.sizes.words)
     text = read_regular(calibration, "a text file", TEXT_BYTES).decode(errors="replace")
     most = min(LENGTH, model.sizes.context)
-    texts = [known.encode(line.strip())[:most] for line in text.splitlines() if line.strip()]
+    texts = [[*known.begin, *known.encode(line.strip())][:most] for line in text.splitlines() if line.strip()]
     if not texts:
         raise FileError(f"{calibration}: holds no text; give a file with a text in each line")
     return texts

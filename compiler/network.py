@@ -48,6 +48,7 @@ def compile_model(
     target: Target | None = None,
     input_types: Mapping[str, str] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    context: int | None = None,
 ) -> Executable:
     """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
@@ -57,14 +58,14 @@ def compile_model(
     that the program will run on (sim/dram.py; by default `zynq_hp`): it changes the choice of tiles, not the results.
     The program takes `batch` inputs at once, concatenated in the first dimension of its tensors (target/variants.py).
     `input_types` are those of inputs, by name, where the file does not say them, as in Deeploy's dialect, `shapes`
-    those of inputs whose sizes it leaves open. `target` as in `compile_graph`; without it a disk cache
-    (compiler/cache.py) keeps the executables.
+    those of inputs whose sizes it leaves open, `context` the positions of a Llama in float. `target` as in
+    `compile_graph`; without it a disk cache (compiler/cache.py) keeps the executables.
 
     Raises `ConfigError` for an unknown memory, and the errors of `read_source`, `import_model`, `of_images` and
     `compile_graph`.
     """
     mapping = None if mapping is None else ChannelMapping.of(mapping)
-    cfg, source = load_config(config), read_source(path, input_types, shapes)
+    cfg, source = load_config(config), read_source(path, input_types, shapes, context)
     check_buildable(cfg)
     memory, contract = None if dram is None else load_dram(dram), contract or source.contract
     with cost.on_memory(memory, cfg):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import mmap
 import os
 import stat
 import sys
@@ -87,6 +88,14 @@ def read_regular(path: str | Path, wanted: str, most: int | None = None) -> byte
         if size > most:
             raise FileError(f"{path}: has {size:,} bytes; at most {most:,} are allowed; give {wanted}")
         return file.read(size)
+
+
+def map_regular(path: str | Path, wanted: str) -> bytes | mmap.mmap:
+    """The contents of the file `path`, of any size: only what is read takes memory. Raises as `open_regular`."""
+    with open_regular(path, wanted) as file:
+        if not os.fstat(file.fileno()).st_size:
+            return b""  # which cannot be mapped
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def read_json(path: str | Path, wanted: str, most: int = _JSON_BYTES) -> Any:

@@ -42,7 +42,7 @@ _WEIGHTS = (
 )
 _UNPACK = "unpack it, and give a file of it"
 _DOWNLOAD = "download or copy the file itself again"
-_LANGUAGE = "language models are read as checkpoints of llama2.c, .bin (docs/language.md); export it as one"
+_LANGUAGE = "language models are read as GGUF, folders of safetensors or llama2.c's .bin (docs/language.md); give one"
 
 
 def _tensorflow(option: str) -> str:
@@ -59,7 +59,9 @@ PICTURES = tuple(Format(f"a {kind} picture") for kind in ("PNG", "JPEG", "BMP", 
 _PNG, _JPEG, _BMP, _WEBP = PICTURES
 SAVED_MODEL = Format("a TensorFlow SavedModel", _tensorflow("--saved-model FOLDER"))
 TORCH_WEIGHTS = Format("a PyTorch checkpoint", _WEIGHTS)
-SAFETENSORS = Format("a safetensors file", _WEIGHTS)
+GGUF = Format("a GGUF file of llama.cpp")
+SAFETENSORS = Format("a safetensors file", f"of a language model give its folder, with config.json; else {_WEIGHTS}")
+SAFETENSORS_FOLDER = Format("a folder of safetensors files")
 KERAS = Format(
     "a Keras model (.keras)", "save it with model.export(FOLDER), and " + _tensorflow("--saved-model FOLDER")
 )
@@ -78,7 +80,7 @@ _SIGNATURES: tuple[tuple[int, bytes, Format], ...] = (
         b"ET12",
         Format("an ExecuTorch program (.pte)", f"export the module with torch.onnx.export instead, {_AS_ONNX}"),
     ),
-    (0, b"GGUF", Format("a GGUF file of llama.cpp", _LANGUAGE)),
+    (0, b"GGUF", GGUF),
     (0, b"lmgg", Format("a GGML file of llama.cpp", _LANGUAGE)),
     (0, b"tjgg", Format("a GGML file of llama.cpp", _LANGUAGE)),
     (0, b"\x89HDF\r\n\x1a\n", Format("an HDF5 file, as Keras saves models (.h5)", _tensorflow("--keras {path}"))),
@@ -159,7 +161,7 @@ _FOLDERS: tuple[tuple[str, Format], ...] = (
     ("Data/com.apple.CoreML", Format("the folder of a Core ML model (.mlpackage)", _ORIGINAL)),
     ("checkpoint", TENSORFLOW_CHECKPOINT),
     ("*.ckpt.index", TENSORFLOW_CHECKPOINT),
-    ("*.safetensors", Format("a folder of safetensors files", _WEIGHTS)),
+    ("*.safetensors", SAFETENSORS_FOLDER),
     ("pytorch_model*.bin", Format("a folder of a PyTorch checkpoint", _WEIGHTS)),
     ("data.pkl", Format("an unpacked PyTorch checkpoint", _WEIGHTS)),
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -14,38 +15,117 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..hw.errors import FileError, InputError, UnsupportedError
-from ..hw.foreign import TEXT_BYTES, read_regular
+from ..hw.foreign import TEXT_BYTES, open_regular, read_regular
 from .arrays import Array
 from .executable import Executable, LaunchStep
+from .formats import GGUF, SAFETENSORS_FOLDER, recognise
+from .gguf import MAGIC
 from .loader import Inputs, Outputs
 from .steps import When
 
-BEGIN = 1  # the token before every text, which also ends it
-_BYTES = 3  # the token of byte 0
+BEGIN = 1  # of llama2.c: the token before every text, which also ends it
+NOTHING = -1  # stands for the token before the first
 _BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")  # the piece of one byte
 _GONE = -1  # marks a token that was merged into the token before it
+_START = 64  # bytes of a file in which JSON begins
 _HEADER, _ENTRY = struct.Struct("<i"), struct.Struct("<fi")
 Choose = Callable[[Array], int]  # of the logits, float32 (words,)
 _COLDEST = 1e-200  # below it quotients of float32 logits would overflow; all others but the largest have weight 0 there
 
 
-class Tokenizer:
-    """The pieces of text that a vocabulary has, with the scores by which they are merged.
+class TextCodec(Protocol):
+    """Text to tokens and back.
 
-    Raises `FileError` for a file that does not hold exactly `size` pieces.
+    `begin` are the tokens before every text, and `ends` those with which one ends. `template` is the chat template, in
+    Jinja, None where the model has none.
     """
 
-    def __init__(self, path: str | Path, size: int):
-        self.pieces, self.scores = _read(Path(path), size)
-        self._tokens = {piece: k for k, piece in reversed(list(enumerate(self.pieces)))}
+    begin: tuple[int, ...]
+    ends: frozenset[int]
+    template: str | None
 
-    def encode(self, text: str) -> list[int]:
-        """The tokens of `text`, after the token that begins every text.
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """The tokens of `text`, without `begin`; with `special` the names of special tokens stand for these.
 
-        Pieces are merged by the highest score first. Raises `InputError` for a character without a token.
+        Raises `InputError` for a text that has no tokens.
         """
-        space = [self._tokens[b" "]] if text and b" " in self._tokens else []
-        return self._merged([BEGIN, *space, *(token for character in text for token in self._spelled(character))])
+        ...
+
+    def piece(self, previous: int, token: int) -> bytes:
+        """The bytes that `token` adds to a text after the token `previous`; they may be part of a character.
+
+        `previous` is `NOTHING` for the first token of a text without `begin`.
+        """
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of `tokens`, which follow `begin`."""
+        ...
+
+
+def open_codec(model: str | Path, tokenizer: str | Path | None, words: int) -> TextCodec:
+    """The codec in the file `tokenizer`, or in that of the `model`, which has so many `words`.
+
+    It is a file of llama2.c, a tokenizer.json, a GGUF file, or a folder with a tokenizer.json. Raises `FileError` for
+    one that is damaged or of another model, `UnsupportedError` for one of a kind that is not read, and as `codec_file`.
+    """
+    path = codec_file(model, tokenizer)
+    with contextlib.suppress(IsADirectoryError), open(path, "rb") as file:
+        start = file.read(_START).lstrip()
+        if not start.startswith((b"{", MAGIC)):
+            return Tokenizer(path, words)
+    from .vocabulary import read_codec
+
+    return read_codec(path, words)
+
+
+def codec_file(model: str | Path, tokenizer: str | Path | None) -> Path:
+    """The file or folder that `open_codec` reads. Raises `FileError` where there is none."""
+    path = Path(model if tokenizer is None else tokenizer)
+    if tokenizer is None and recognise(path) not in (GGUF, SAFETENSORS_FOLDER):
+        raise FileError(f"{path}: brings no tokenizer; give the model's own with --tokenizer")
+    if not path.is_dir():
+        with open_regular(path, "a tokenizer"):  # what cannot be read is refused
+            pass
+    return path
+
+
+class Pieces:
+    """A `TextCodec` of pieces of text, which are merged by their scores, the highest first.
+
+    `names` are special tokens, by how a text writes them, `always` those of them that every text means. No text merges
+    to the tokens `apart`. With `spaced` a space comes before a text, and before each part behind a special token.
+    """
+
+    def __init__(
+        self,
+        pieces: list[bytes],
+        scores: list[float],
+        begin: tuple[int, ...] = (BEGIN,),
+        ends: frozenset[int] = frozenset({BEGIN}),
+        template: str | None = None,
+        names: Mapping[str, int] | None = None,
+        always: Collection[str] = (),
+        apart: Collection[int] = (),
+        spaced: bool = True,
+    ):
+        self.pieces, self.scores, self.begin, self.ends, self.template = pieces, scores, begin, ends, template
+        self._names, self._always, self._spaced = names or {}, always, spaced
+        numbered = [(piece, k) for k, piece in enumerate(pieces)]
+        self._tokens = {piece: k for piece, k in reversed(numbered) if k not in apart}
+        bytes_ = ((_BYTE.fullmatch(piece), k) for piece, k in reversed(numbered))
+        self._bytes = {int(byte[1], 16): k for byte, k in bytes_ if byte}
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """As of `TextCodec`. Raises `InputError` for a character without a token."""
+        names = self._names if special else {name: self._names[name] for name in self._always}
+        longest_first = sorted(map(re.escape, names), key=len, reverse=True)
+        parts = re.split(f"({'|'.join(longest_first)})", text) if names else [text]
+        return [token for part in parts for token in ([names[part]] if part in names else self._of_text(part))]
+
+    def _of_text(self, text: str) -> list[int]:
+        space = [self._tokens[b" "]] if self._spaced and text and b" " in self._tokens else []
+        return self._merged([*space, *(token for character in text for token in self._spelled(character))])
 
     def _merged(self, tokens: list[int]) -> list[int]:
         """`tokens` with neighbours merged while two of them make a piece: by score, then from the left."""
@@ -80,23 +160,31 @@ class Tokenizer:
             raise InputError(f"the prompt holds {character!r}, which is no character; give a text in UTF-8") from None
         if encoded in self._tokens:
             return [self._tokens[encoded]]
-        spelled = [_BYTES + byte for byte in encoded]
-        for byte, token in zip(encoded, spelled):
-            if token >= len(self.pieces) or self.pieces[token] != b"<0x%02X>" % byte:
-                raise InputError(f"the prompt holds {character!r}, for which the tokenizer has no token")
-        return spelled
+        if not self._bytes.keys() >= set(encoded):
+            raise InputError(f"the prompt holds {character!r}, for which the tokenizer has no token")
+        return [self._bytes[byte] for byte in encoded]
 
     def piece(self, previous: int, token: int) -> bytes:
-        """The bytes that `token` adds to a text after the token `previous`; they may be part of a character."""
+        """As of `TextCodec`. The first piece of a text loses its space."""
         piece = self.pieces[token]
-        if previous == BEGIN:
+        if self._spaced and previous in (*self.begin[-1:], NOTHING):
             piece = piece.removeprefix(b" ")
         byte = _BYTE.fullmatch(piece)
         return bytes([int(byte[1], 16)]) if byte else piece
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of `tokens`, the first of which begins it."""
-        return b"".join(map(self.piece, tokens, tokens[1:])).decode(errors="replace")
+        """As of `TextCodec`."""
+        return b"".join(map(self.piece, [*(self.begin[-1:] or [NOTHING]), *tokens], tokens)).decode(errors="replace")
+
+
+class Tokenizer(Pieces):
+    """The `TextCodec` in a file of llama2.c.
+
+    Raises `FileError` for a file that does not hold exactly `size` pieces.
+    """
+
+    def __init__(self, path: str | Path, size: int):
+        super().__init__(*_read(Path(path), size))
 
 
 def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
@@ -183,16 +271,25 @@ def _context(executable: Executable, room: int) -> int:
     return min(always, max((end for when, end in ends.items() if when and when.tensor == "position"), default=room))
 
 
-def write(program: Runs, model: LanguageModel, prompt: Sequence[int], count: int, choose: Choose) -> Iterator[Step]:
+def write(
+    program: Runs,
+    model: LanguageModel,
+    prompt: Sequence[int],
+    count: int,
+    choose: Choose,
+    ends: Collection[int] = (BEGIN,),
+) -> Iterator[Step]:
     """Run the program on `prompt`, then on the tokens that `choose` takes from the logits, up to `count` tokens.
 
     Whole blocks of the prompt go in together where the program takes blocks, the rest token by token. A text ends
-    earlier with the token that begins the next one. Raises `InputError` where prompt or count do not fit the context.
+    earlier where one of `ends` is chosen. Raises `InputError` where prompt or count do not fit the context.
     """
     context = model.context
+    if not prompt:
+        raise InputError("the prompt has no tokens, and the model none that begins a text; give a prompt")
     if len(prompt) >= context:
         raise InputError(f"the prompt has {len(prompt)} tokens, the context {context}; shorten the prompt")
-    if not 0 < len(prompt) < count:
+    if len(prompt) >= count:
         least = len(prompt) + 1
         raise InputError(f"the prompt has {len(prompt)} tokens, {count} are wanted in all; ask for at least {least}")
     if count > context:
@@ -200,13 +297,13 @@ def write(program: Runs, model: LanguageModel, prompt: Sequence[int], count: int
     tokens, position = list(prompt), 0
     while position < count - 1:
         given = tuple(tokens[position : position + model.block])
-        if position % model.block or len(given) < model.block or BEGIN in given[1:]:
+        if position % model.block or len(given) < model.block:
             given = given[:1]
         logits = program.run(_inputs(given, position))["logits"][0]
-        after = position + len(given)
+        after, ended = position + len(given), False
         if after == len(tokens):
             tokens.append(choose(logits))
-        ended = tokens[after] == BEGIN
+            ended = tokens[after] in ends
         yield Step(given, position, logits, None if ended else tokens[after])
         if ended:
             return

@@ -55,15 +55,15 @@ def test_files_that_modules_name_exist():
 
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
-    "hw": 9_560,
-    "runtime": 12_290,
-    "compiler": 31_480,
+    "hw": 9_570,
+    "runtime": 12_750,
+    "compiler": 32_020,
     "sim": 8_970,
     "boards": 4_960,
-    "cli": 9_390,
+    "cli": 9_450,
     "apps": 7_530,
     "tools": 3_720,
-    "tests": 66_610,
+    "tests": 67_350,
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..graph import Graph
-from .source import Source, as_source
+from .source import LLAMAS, Source, as_source
 
 if TYPE_CHECKING:
     from .onnx import import_onnx
@@ -17,7 +17,7 @@ __all__ = ["import_model", "import_onnx"]
 def import_model(model: str | Path | Source, contract: str | None = None) -> Graph:
     """Read a quantised network: int8 .tflite, QDQ .onnx or PyTorch's .pt2, by its content, else by its name.
 
-    A checkpoint of llama2.c, .bin, is float32: it is quantised here, which takes some seconds; an .npz is one that has
+    A Llama (llama2.c's .bin, GGUF, a Hugging Face folder) is in float: it is quantised here; an .npz is one that has
     been (`tilewright quantise`). `contract` overrules the rounding contract of the format. Raises as `read_source` and
     the importers.
     """
@@ -29,7 +29,7 @@ def _imported(source: Source) -> Graph:
         from .torch import import_torch
 
         return import_torch(source)
-    if source.kind == ".bin":
+    if source.kind in LLAMAS:
         from .llama.forms import import_llama
 
         return import_llama(source)

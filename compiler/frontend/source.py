@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import mmap
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...hw.errors import FileError, InputError, UnsupportedError
-from ...hw.foreign import default_limit, open_regular, read_npz, read_regular, whole_number
-from ...runtime.formats import ARRAYS, ONNX, PT2, TFLITE, check_format, recognise
+from ...hw.foreign import default_limit, map_regular, open_regular, read_json, read_npz, read_regular, whole_number
+from ...runtime.formats import ARRAYS, GGUF, ONNX, PT2, SAFETENSORS_FOLDER, TFLITE, check_format, recognise
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -28,29 +29,42 @@ SINGLE = "single"  # rounding contract of networks of QuantizeLinear and Dequant
 _MOST_DIMS = 64  # as numpy
 _MOST_BYTES = (1 << 31) - 1  # of an .onnx or .tflite file: protobuf and flatbuffers hold no more
 INPUT_TYPES = ("int8", "uint8", "int32", "float32")  # of inputs of files in Deeploy's dialect
-SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin", ".npz")
-_SUFFIX_OF = {TFLITE: ".tflite", ONNX: ".onnx", PT2: ".pt2", ARRAYS: ".npz"}  # of formats known by their content
-_NETWORK = f"a network, {', '.join(SUFFIXES)}"
+SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin", ".npz", ".gguf")
+FOLDER = ".safetensors"  # the kind of a folder as Hugging Face's, with a Llama
+LLAMAS = (".bin", ".gguf", FOLDER)  # kinds of Llamas in float
+# of formats known by their content
+_SUFFIX_OF = {TFLITE: ".tflite", ONNX: ".onnx", PT2: ".pt2", ARRAYS: ".npz", GGUF: ".gguf"}
+_SUFFIX_OF |= {SAFETENSORS_FOLDER: FOLDER}
+_NETWORK = f"a network, {', '.join(SUFFIXES)}, or the folder of a Llama"
+CONFIG = "config.json"  # what such a folder has, and the files of its weights
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_INDEX_BYTES = 1 << 26
+_START = 1 << 12  # bytes that tell a GGUF file
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
     """The file at `path`: its `content`, and `parts`, the data of an ONNX file's tensors that other files hold.
 
+    Of a folder `content` is its config.json, and `parts` its files of weights, with these `names`; a Llama's are mapped
+    to memory. `context` is the longest text that a Llama is wanted for, None for its own.
+
     `types` are the types of an ONNX file's inputs, by name, where the file does not say them: in Deeploy's dialect.
     `shapes` are those of inputs whose sizes the file leaves open, by name.
     """
 
     path: Path
-    content: bytes
-    parts: tuple[bytes, ...] = ()
+    content: bytes | mmap.mmap
+    parts: tuple[bytes | mmap.mmap, ...] = ()
+    names: tuple[str, ...] = ()
+    context: int | None = None
     types: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
         """The kind of the file, as a suffix; empty if it is unknown."""
-        return kind_of(self.path, self.content)
+        return FOLDER if self.names else kind_of(self.path, self.content)
 
     @property
     def contract(self) -> str:
@@ -63,13 +77,14 @@ class Source:
         total = hashlib.sha256()
         types = [f"{name} {kind}".encode() for name, kind in sorted(self.types.items())]
         types += [f"{name} {tuple(shape)}".encode() for name, shape in sorted(self.shapes.items())]
+        types += [] if self.context is None else [f"context {self.context}".encode()]
         for piece in (self.path.name.encode(errors="surrogateescape"), self.content, *self.parts, *types):
             total.update(hashlib.sha256(piece).digest())
         return total.digest()
 
     def onnx(self) -> ModelProto:
         """A new ONNX model, with all its data and the sizes of `shapes`. Raises as `read_source`."""
-        model = _whole(_parse(self.path, self.content), self.parts)
+        model = _whole(_parse(self.path, bytes(self.content)), self.parts)
         give_sizes(self.path, model, self.shapes)
         return model
 
@@ -78,25 +93,36 @@ def read_source(
     path: str | Path,
     input_types: Mapping[str, str] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    context: int | None = None,
 ) -> Source:
     """Read the network at `path`, and the files that hold data of its tensors.
+
+    `context` is how many positions a Llama in float gets, at most its own.
 
     Where an ONNX file may be in Deeploy's dialect, `input_types` gives the types of inputs by name; those of the others
     are taken from inputs.npz beside the file. `shapes` are those of inputs with open sizes, by name.
 
     Raises `FileError` where a file cannot be read, is damaged or too large, `InputError` for the type or shape of an
-    input that there is not, and `UnsupportedError` for types of other files' inputs, and shapes of formats without open
-    sizes.
+    input that there is not, and `UnsupportedError` for types of other files' inputs, shapes of formats without open
+    sizes, and a context of other networks.
     """
     path = Path(path)
     check_kind(path)
     kind = kind_of(path)
-    content = read_regular(path, "a network", None if kind in (".bin", ".npz") else min(_MOST_BYTES, default_limit()))
-    source, model = Source(path, content, shapes=shapes or {}), None
+    if context is not None and kind not in LLAMAS:
+        raise UnsupportedError(f"{path}: a context is chosen for a Llama in float, {', '.join(LLAMAS)}; drop --context")
+    if kind == FOLDER:
+        source = replace(_read_folder(path), context=context)
+    elif kind == ".gguf":
+        source = Source(path, map_regular(path, "a network"), context=context)
+    else:
+        most = None if kind in (".bin", ".npz") else min(_MOST_BYTES, default_limit())
+        source = Source(path, read_regular(path, "a network", most), shapes=shapes or {}, context=context)
+    content, model = source.content, None
     if shapes and kind not in (".onnx", ".tflite"):
         raise UnsupportedError(f"{path}: has no inputs of open sizes; drop the shape of {', '.join(shapes)}")
     if kind == ".onnx":
-        model = _parse(path, content)
+        model = _parse(path, bytes(content))
         source = replace(source, parts=_parts(path, model))
         model = _whole(model, source.parts)
         give_sizes(path, model, source.shapes)
@@ -105,6 +131,19 @@ def read_source(
     for name, given in (input_types or {}).items():
         raise UnsupportedError(f"{path}: the type {given} for input {name!r} is not needed: the file has it; drop it")
     return source
+
+
+def _read_folder(path: Path) -> Source:
+    """The folder of a Llama."""
+    wanted, names = "the folder of a Llama, with its config.json", [_WEIGHTS]
+    if (path / _INDEX).is_file():
+        index = read_json(path / _INDEX, wanted, _INDEX_BYTES)
+        parts = index.get("weight_map") if isinstance(index, dict) else None
+        names = sorted(map(str, set(parts.values()))) if isinstance(parts, dict) else []
+        if not names or any(Path(name).name != name for name in names):
+            raise FileError(f"{path / _INDEX}: must say in which files of the folder the weights are; it is damaged")
+    content = read_regular(path / CONFIG, wanted)
+    return Source(path, content, tuple(map_regular(path / name, wanted) for name in names), tuple(names))
 
 
 def give_sizes(path: str | Path, model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -155,10 +194,10 @@ def check_shape(
         raise InputError(f"{path}: input {name!r} has shape ({sizes}), which {tuple(shape)} is not; give another")
 
 
-def _whole(model: ModelProto, parts: Sequence[bytes]) -> ModelProto:
+def _whole(model: ModelProto, parts: Sequence[bytes | mmap.mmap]) -> ModelProto:
     """The model, with the `parts` as data of its tensors."""
     for tensor, part in zip(_outside(model), parts, strict=True):
-        tensor.raw_data = part
+        tensor.raw_data = bytes(part)
         tensor.ClearField("data_location")
         tensor.ClearField("external_data")
     return model
@@ -236,25 +275,26 @@ def check_kind(path: str | Path) -> None:
     if not path.exists():
         raise FileError(f"{path}: no such file; give {_NETWORK}")
     check_format(path, _NETWORK, *_SUFFIX_OF)
-    if path.is_dir():
+    if path.is_dir() and not kind_of(path):
         raise FileError(f"{path}: is a folder; give {_NETWORK}")
     if not kind_of(path):
         raise UnsupportedError(f"{path}: unknown kind of network; must be one of {', '.join(SUFFIXES)}")
 
 
-def kind_of(path: str | Path, content: bytes | None = None) -> str:
+def kind_of(path: str | Path, content: bytes | mmap.mmap | None = None) -> str:
     """The kind of the network in a file, as a suffix, by its content, else by its name; empty if it is unknown.
 
     `content` is the content of the file where it has been read.
     """
-    known = recognise(path, None if content is None else io.BytesIO(content))
+    start = content[:_START] if isinstance(content, mmap.mmap) else content  # of which no copy is made
+    known = recognise(path, None if start is None else io.BytesIO(start))
     suffix = Path(path).suffix
     if known in _SUFFIX_OF:
         return _SUFFIX_OF[known]
     return suffix if suffix in SUFFIXES else ""
 
 
-def contract_of(path: str | Path, content: bytes | None = None) -> str:
+def contract_of(path: str | Path, content: bytes | mmap.mmap | None = None) -> str:
     """The rounding contract of a file's format (hw/rounding.py): TensorFlow Lite rounds twice."""
     return SINGLE if kind_of(path, content) in (".onnx", ".pt2") else "double"
 

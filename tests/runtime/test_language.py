@@ -9,7 +9,15 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError, InputError, UnsupportedError
 from tilewright.runtime.executable import Executable, HostStep, Tensor
-from tilewright.runtime.language import LanguageModel, Tokenizer, language_model, most_likely, sampler, write
+from tilewright.runtime.language import (
+    NOTHING,
+    LanguageModel,
+    Tokenizer,
+    language_model,
+    most_likely,
+    sampler,
+    write,
+)
 from tilewright.runtime.steps import When
 
 PIECES = [b"<unk>", b"\n<s>\n", b"\n</s>\n", *(b"<0x%02X>" % k for k in range(256))]
@@ -31,29 +39,30 @@ def path(tmp_path):
 
 def test_pairs_merge_by_the_highest_score_first(path):
     tokenizer = Tokenizer(path, len(PIECES))
-    assert tokenizer.encode("ab") == [1, AT[b" ab"]]  # "ab" first, then " ab"
-    assert tokenizer.encode("aba") == [1, AT[b" "], AT[b"aba"]]  # "ba" before "ab", so that " ab" is none
-    assert tokenizer.encode("bab") == [1, AT[b" "], AT[b"ba"], AT[b"b"]]
-    assert tokenizer.encode("") == [1]
+    assert tokenizer.encode("ab") == [AT[b" ab"]]  # "ab" first, then " ab"
+    assert tokenizer.encode("aba") == [AT[b" "], AT[b"aba"]]  # "ba" before "ab", so that " ab" is none
+    assert tokenizer.encode("bab") == [AT[b" "], AT[b"ba"], AT[b"b"]]
+    assert tokenizer.encode("") == []
 
 
 def test_bytes_stand_for_what_has_no_piece(path):
     tokenizer = Tokenizer(path, len(PIECES))
-    assert tokenizer.encode("éü") == [1, AT[b" "], AT["é".encode()], 3 + 0xC3, 3 + 0xBC]
+    assert tokenizer.encode("éü") == [AT[b" "], AT["é".encode()], 3 + 0xC3, 3 + 0xBC]
     for text in ("ab aba", "üaé", "\0\n"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
-    assert tokenizer.decode([1, 3 + 0xC3, AT[b"a"]]) == "�a"  # half of a character
+    assert tokenizer.decode([3 + 0xC3, AT[b"a"]]) == "�a"  # half of a character
 
 
 @pytest.mark.parametrize("piece", [b"<0xzz>", b"<0x+1>", b"<0x 1>", b"<0x1_>", b"<0x41x"])
 def test_only_two_digits_spell_a_byte(tmp_path, piece):
     (tmp_path / "t.bin").write_bytes(tokenizer_bytes([piece, b"<0x4a>"]))
-    assert Tokenizer(tmp_path / "t.bin", 2).decode([1, 0, 1]) == piece.decode() + "J"
+    assert Tokenizer(tmp_path / "t.bin", 2).decode([0, 1]) == piece.decode() + "J"
 
 
 def test_only_the_first_piece_loses_its_space(path):
     tokenizer = Tokenizer(path, len(PIECES))
-    assert tokenizer.decode([1, AT[b" ab"], AT[b" ab"]]) == "ab ab"
+    assert tokenizer.decode([AT[b" ab"], AT[b" ab"]]) == "ab ab"
+    assert tokenizer.piece(NOTHING, AT[b" ab"]) == b"ab" and tokenizer.piece(AT[b"a"], AT[b" ab"]) == b" ab"
 
 
 def test_a_byte_without_a_token_is_an_error(tmp_path):
@@ -79,7 +88,7 @@ def test_merges_are_those_of_looking_at_all_pairs_each_time(path):
     tokenizer, rng = Tokenizer(path, len(PIECES)), random.Random(5)
     for length in (1, 2, 3, *[40] * 20):
         text = "".join(rng.choice("ab  éü") for _ in range(length))
-        tokens = [1]
+        tokens = []
         for character in " " + text:
             encoded = character.encode()
             tokens += [AT[encoded]] if encoded in AT else [3 + byte for byte in encoded]
@@ -137,6 +146,8 @@ def test_a_text_ends_where_the_next_begins():
     program = Counter()
     steps = list(write(program, MODEL, [1, 17], 9, most_likely))
     assert [step.following for step in steps] == [17, 19, None] and program.given[-1] == (19, 2)
+    steps = list(write(Counter(), MODEL, [1, 17], 9, most_likely, ends={5, 3}))
+    assert [step.following for step in steps] == [17, 19, 1, None]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +156,7 @@ def test_a_text_ends_where_the_next_begins():
         ([1, 8, 4], 5, [(1, 8, 4, "block", 0), (6, 3)]),
         ([1, 8, 4, 2, 3, 5, 9], 9, [(1, 8, 4, "block", 0), (2, 3, 5, "block", 1), (9, 6), (11, 7)]),
         ([1, 8], 4, [(1, 0), (8, 1), (10, 2)]),
-        ([1, 8, 4, 6, 1, 7, 9], 9, [(1, 8, 4, "block", 0), (6, 3)]),  # what begins a text ends the one before
-        ([1, 8, 1, 6, 2, 7, 9], 9, [(1, 0), (8, 1)]),
-        ([1, 8, 4, 1, 2, 7, 9], 9, [(1, 8, 4, "block", 0)]),
+        ([1, 8, 1, 6], 5, [(1, 8, 1, "block", 0), (6, 3)]),  # only a token that is chosen ends a text
     ],
 )
 def test_whole_blocks_of_the_prompt_go_in_together(prompt, count, runs):
@@ -164,7 +173,7 @@ def test_whole_blocks_of_the_prompt_go_in_together(prompt, count, runs):
     "prompt, count, text",
     [
         ([1, 2, 3], 3, "the prompt has 3 tokens, 3 are wanted in all; ask for at least 4"),
-        ([], 3, "the prompt has 0 tokens"),
+        ([], 3, "the prompt has no tokens, and the model none that begins a text; give a prompt"),
         ([1] * 10, 10, "the prompt has 10 tokens, the context 10; shorten the prompt"),
         ([1], 11, "11 tokens do not fit the context of 10; ask for fewer"),
     ],

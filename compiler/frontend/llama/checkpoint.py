@@ -1,23 +1,27 @@
-"""Reads a checkpoint of llama2.c (version 0, `.bin`): seven integers, then float32 weights in a fixed order."""
+"""A Llama in float32, from a file of any format: llama2.c's, GGUF, or a Hugging Face folder.
+
+Each format gives a `Description` first, which takes no memory; the weights follow one by one.
+"""
 
 from __future__ import annotations
 
 import math
-import struct
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from ....hw.errors import FileError
+from ....hw.errors import CapacityError, FileError, InputError, UnsupportedError
+from ....hw.foreign import machine_memory
 from ....runtime.language import BEGIN
 from ..source import Source, as_source
 
-_HEADER = struct.Struct("<7i")
-_LATER = b"24ka"  # how files of later versions begin
-_MOST = (1 << 24) - 1  # of every number in the header
+_MOST = (1 << 24) - 1  # of every size
 _BASE = 10000.0  # of rotations, where a file does not say it
 _LEAST = {"words": BEGIN + 1}  # where not 1
+LONGEST = 2048  # context by default, where a file allows more: the caches of 131,072 positions fit no board
+_BIASES = ("queries", "keys", "values")
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,50 +89,103 @@ def rates_of(head: int, base: float = _BASE) -> np.ndarray:
     return base ** -(np.arange(0, head, 2) / head)
 
 
-def read_checkpoint(model: str | Path | Source) -> Checkpoint:
-    """The model in a file. Raises `FileError` for one that is no such checkpoint, or truncated."""
-    source = as_source(model)
-    path, content = source.path, source.content
-    if len(content) < _HEADER.size:
-        raise FileError(f"{path}: has {len(content)} bytes, a checkpoint of llama2.c begins with {_HEADER.size}")
-    if content.startswith(_LATER):
-        raise FileError(f"{path}: a checkpoint of a later version of llama2.c; export it as version 0")
-    width, hidden, layers, heads, kv_heads, words, context = _HEADER.unpack_from(content)
-    sizes = Sizes(width, hidden, layers, heads, kv_heads, abs(words), context)
-    check_sizes(path, sizes)
-    wanted_shapes = shapes(sizes, own_classifier=words < 0)
-    wanted = _HEADER.size + 4 * sum(map(math.prod, wanted_shapes.values()))
-    if len(content) != wanted:
-        numbers = ", ".join(f"{key} {value}" for key, value in vars(sizes).items())
-        raise FileError(f"{path}: has {len(content):,} bytes, a model of {numbers} has {wanted:,}; the file is damaged")
-    arrays, at = {}, _HEADER.size
-    for key, shape in wanted_shapes.items():
-        count = math.prod(shape)
-        arrays[key] = np.frombuffer(content, "<f4", count, at).reshape(shape)
-        at += 4 * count
-        if not np.isfinite(arrays[key]).all():
-            raise FileError(f"{path}: its weights {key!r} hold values that are not finite; the file is damaged")
-    matrices = [key for key in Layer.__annotations__ if key in arrays]
-    layers = tuple(Layer(**{key: arrays[key][k] for key in matrices}) for k in range(sizes.layers))
-    embedding, rates = arrays["embedding"], _rates(arrays["cosines"], arrays["sines"], sizes.head)
-    return Checkpoint(path.stem, sizes, embedding, layers, arrays["norm"], arrays.get("classifier", embedding), rates)
+def linear_rates(path: Path, rates: np.ndarray, kind: str, factor: float) -> np.ndarray:
+    """`rates` with a scaling of this kind. Raises `UnsupportedError` for another than none and linear."""
+    if kind not in ("none", "linear"):
+        raise UnsupportedError(f"{path}: a rotary embedding scaled by {kind!r:.40}; linear and llama3 are read")
+    return rates / factor if kind == "linear" else rates
 
 
-def _rates(cosines: np.ndarray, sines: np.ndarray, head: int) -> np.ndarray:
-    """The rates of tables (context, head / 2); those of the usual base for tables that are no cosines and sines.
+@dataclass(frozen=True, eq=False)
+class Description:
+    """What a file says of its Llama, and how its weights are read.
 
-    llama2.c does not read its tables, so that a file may hold anything there. float32 tables of a base give that base,
-    to six digits, and so its exact rates.
+    `read` gives the array of a name of `shapes`, or of queries.bias, keys.bias and values.bias, in a layer, with the
+    file's shape: any numbers. With `halves` the file pairs row k of a head of queries and keys with row k + head / 2 in
+    a rotation, else with the next row.
     """
-    usual = rates_of(head)
-    if len(cosines) < 2 or np.abs(np.hypot(cosines[:2].astype(float), sines[:2]) - 1).max() > 1e-3:
-        return usual
-    found = np.arctan2(sines[1], cosines[1]).astype(np.float64)
-    if head == 2 or found[-1] <= 0:
-        return usual
-    base = float(f"{found[-1] ** (-head / (head - 2)):.6g}")
-    exact = rates_of(head, base)
-    return exact if np.allclose(found, exact, rtol=1e-4, atol=1e-6) else found
+
+    name: str
+    sizes: Sizes
+    rates: np.ndarray
+    read: Callable[[str, int | None], np.ndarray]
+    epsilon: float = 1e-5
+    own_classifier: bool = False
+    biases: bool = False
+    halves: bool = False
+
+
+def describe(model: str | Path | Source) -> Description:
+    """What a file says of its model, whose context is at most the source's, else `LONGEST`.
+
+    A file of llama2.c has its whole context by default. Raises `FileError` for one that is no checkpoint, truncated or
+    damaged, `UnsupportedError` for a family, a rotary embedding or a quantisation that is not read, `InputError` for a
+    context that the model has not.
+    """
+    source = as_source(model)
+    if source.kind == ".gguf":
+        from .gguf import describe_gguf as describe_file
+    elif source.kind == ".safetensors":
+        from .folder import describe_folder as describe_file
+    else:
+        from .llama2c import describe_llama2c as describe_file
+    found = describe_file(source)
+    longest, context = found.sizes.context, source.context
+    if context is None:
+        context = longest if source.kind == ".bin" else min(longest, LONGEST)
+    elif context > longest:
+        raise InputError(f"{source.path}: a context of {context} positions; the model has at most {longest}")
+    return replace(found, sizes=replace(found.sizes, context=context))
+
+
+def read_checkpoint(model: str | Path | Source) -> Checkpoint:
+    """The model in a file. Raises as `describe`, and `CapacityError` for one beyond this machine's memory."""
+    source = as_source(model)
+    found = describe(source)
+    path, s = source.path, found.sizes
+    count, room = weight_count(s, found.own_classifier), machine_memory()
+    if 4 * count > room:
+        raise CapacityError(
+            f"{path}: its {count:,} weights take {4 * count >> 20:,} MiB as float32; this machine has {room >> 20:,}"
+        )
+    wanted = shapes(s, found.own_classifier) | {f"{key}.bias": (s.layers, n) for key, n in _bias_sizes(s).items()}
+
+    def array(key: str, layer: int | None = None) -> np.ndarray:
+        shape = wanted[key] if layer is None else wanted[key][1:]
+        values = found.read(key, layer)
+        where = f"{path}: its weights {key!r}{'' if layer is None else f' of layer {layer}'}"
+        if values.shape != shape:
+            raise FileError(f"{where} have shape {values.shape}, must be {shape}; the file is damaged")
+        values = values.astype(np.float32, copy=False)
+        if not np.isfinite(values).all():
+            raise FileError(f"{where} hold values that are not finite; the file is damaged")
+        if found.halves and key.split(".")[0] in ("queries", "keys"):
+            values = values.reshape(-1, 2, s.head // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
+        return values
+
+    keys = [key for key in Layer.__annotations__ if key in wanted]
+    layers = []
+    for k in range(s.layers):
+        query, key, value = (array(f"{name}.bias", k) if found.biases else None for name in _BIASES)
+        biases = None if query is None or key is None or value is None else (query, key, value)
+        layers.append(Layer(**{name: array(name, k) for name in keys}, biases=biases))
+    embedding = array("embedding")
+    classifier = array("classifier") if found.own_classifier else embedding
+    return Checkpoint(found.name, s, embedding, tuple(layers), array("norm"), classifier, found.rates, found.epsilon)
+
+
+def _bias_sizes(s: Sizes) -> dict[str, int]:
+    return dict(zip(_BIASES, (s.width, s.kv_width, s.kv_width)))
+
+
+def device_bytes(s: Sizes) -> tuple[int, int]:
+    """Bytes of the weights and of the caches of keys and values on a device: of int8, with a classifier of its own."""
+    return weight_count(s, own_classifier=True), 2 * s.layers * s.kv_width * s.context
+
+
+def weight_count(s: Sizes, own_classifier: bool) -> int:
+    """How many weights a model has, without biases."""
+    return sum(math.prod(shape) for shape in shapes(s, own_classifier).values())
 
 
 def check_sizes(path: Path, sizes: Sizes) -> None:
@@ -137,7 +194,7 @@ def check_sizes(path: Path, sizes: Sizes) -> None:
     for key, value in numbers.items():
         least = _LEAST.get(key, 1)
         if not least <= value <= _MOST:
-            raise FileError(f"{path}: {key} = {value}, must be {least} to {_MOST} in llama2.c's version 0")
+            raise FileError(f"{path}: {key} = {value}, must be {least} to {_MOST}")
     for whole, part in (("width", "heads"), ("heads", "kv_heads")):
         if numbers[whole] % numbers[part]:
             raise FileError(f"{path}: {whole} = {numbers[whole]} is no multiple of {part} = {numbers[part]}")
@@ -146,7 +203,7 @@ def check_sizes(path: Path, sizes: Sizes) -> None:
 
 
 def shapes(s: Sizes, own_classifier: bool) -> dict[str, tuple[int, ...]]:
-    """Shapes of the arrays in the order of the file; arrays per layer have the layer as their first dimension."""
+    """Shapes of the arrays; those of layers have the layer as their first dimension."""
     layers = {
         "attention_norm": (s.width,),
         "queries": (s.width, s.width),
@@ -160,5 +217,5 @@ def shapes(s: Sizes, own_classifier: bool) -> dict[str, tuple[int, ...]]:
     }
     all_shapes: dict[str, tuple[int, ...]] = {"embedding": (s.words, s.width)}
     all_shapes |= {key: (s.layers, *shape) for key, shape in layers.items()}
-    all_shapes |= {"norm": (s.width,), "cosines": (s.context, s.head // 2), "sines": (s.context, s.head // 2)}
+    all_shapes |= {"norm": (s.width,)}
     return all_shapes | ({"classifier": (s.words, s.width)} if own_classifier else {})

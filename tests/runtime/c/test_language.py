@@ -68,7 +68,7 @@ def encoded(library, text, most=256):
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_to_tokens_and_back(text, library):
     functions, words = library
-    tokens = words.encode(text)
+    tokens = [*words.begin, *words.encode(text)]
     assert encoded(functions, text) == tokens
     tokens += range(len(words.pieces))
     table = ctypes.byref(ctypes.c_char.in_dll(functions, "net_words"))

@@ -134,7 +134,7 @@ def test_the_text_is_that_of_generate(stories, build):
     tokenizer = Tokenizer(STORIES / "tok512.bin", 512)
     folder = build(stories, "story", tokenizer=STORIES / "tok512.bin")
     for prompt in PROMPTS[: 4 if stories.cfg.name == "pynq_z1_plus" else 1]:
-        tokens = tokenizer.encode(prompt)
+        tokens = [*tokenizer.begin, *tokenizer.encode(prompt)]
         count = len(tokens) + 11
         with Loaded(stories, open_device("model", stories.cfg)) as loaded:
             steps = [*write(loaded, language_model(stories), tokens, count, most_likely)]
