@@ -11,6 +11,7 @@ from itertools import product
 
 import numpy as np
 
+from tests.runtime.hostops import token_cases
 from tilewright.runtime.hostops import CHECKS, HOST_OPS, Operand
 from tilewright.runtime.hostops.attention import reciprocal_shifts
 from tilewright.runtime.hostops.roots import inverse_root
@@ -174,7 +175,7 @@ EXAMPLES = {
     "float_max_pool": ([IMAGE], "float32", POOL | {"pads": [1, 0, 1, 1]}),
     "float_resize": ([IMAGE], "float32", TAPS),
     "float_average_pool": ([IMAGE], "float32", POOL | {"pads": [1, 0, 1, 1], "padding_counts": True}),
-}
+} | token_cases.EXAMPLES
 
 
 def operands(name):
@@ -847,7 +848,7 @@ MEANINGS = {
     "float_average_pool": lambda x, kernel, padding_counts=False, by_columns=False, **a: Near(
         over_windows(x, lambda v: v.sum() / (math.prod(kernel) if padding_counts else v.size), kernel, **a), 1e-5
     ),
-}
+} | token_cases.MEANINGS
 
 
 def wide(x):
