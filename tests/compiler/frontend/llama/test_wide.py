@@ -14,6 +14,7 @@ from tilewright.compiler.frontend.llama.measure import by_steps
 from tilewright.compiler.frontend.llama.quantise import own_texts
 from tilewright.compiler.frontend.llama.wide import wide_step
 from tilewright.compiler.frontend.source import read_source
+from tilewright.compiler.graph.reference import initial_state, run
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError, InputError, UnsupportedError
@@ -75,9 +76,13 @@ def test_biases_rates_and_epsilon_are_the_checkpoints(llama, heads, kv_heads):
 def test_tokens_in_blocks_and_one_by_one_are_equal(model):
     integers = integers_of(model, form="wide")
     expected = logits_of(integers, 12)(TEXT[:6])
-    steps, blocks = by_steps(step_of(integers)), by_steps(wide_step(integers, 12, 3))
-    assert np.array_equal(steps(TEXT[:6]), expected)
-    del blocks
+    assert np.array_equal(by_steps(step_of(integers))(TEXT[:6]), expected)
+    blocks = wide_step(integers, 12, 3)
+    state = initial_state(blocks)
+    for block in range(2):
+        inputs = {"token": np.array(TEXT[3 * block : 3 * block + 3], np.int32), "position": np.array([block], np.int32)}
+        found = run(blocks, inputs, state=state)[0]["logits"]
+        assert np.array_equal(found, expected[3 * block : 3 * block + 3])
 
 
 @pytest.mark.parametrize("own_classifier", [False, True])
@@ -132,7 +137,7 @@ def test_every_token_is_exact_on_the_device(llama, tmp_path, preset, ports):
 
 def test_perplexity_of_the_wide_form_is_that_of_float(model):
     texts = own_texts(model, 50, 4)
-    found, logits = [], logits_of(integers_of(model), 12)
+    found, logits = [], logits_of(integers_of(model, texts, "wide"), 12)
     for text in texts:
         found.append((surprise(logits(text), text).mean(), surprise(FloatLlama(model, 12).logits(text), text).mean()))
     integer, real = np.exp(np.mean(found, 0))
