@@ -15,7 +15,7 @@ from ..hw.errors import FileError, InputError, UnsupportedError, one_line
 from ..hw.foreign import TEXT_BYTES, map_regular, read_json, read_regular
 from ..hw.needs import need
 from .gguf import MAGIC, Gguf, read_gguf
-from .language import NOTHING, Pieces, TextCodec
+from .pieces import NOTHING, Pieces, TextCodec
 
 TOKENIZER = "tokenizer.json"
 _SPACE = "▁"  # in place of a space in SentencePiece's pieces
@@ -220,7 +220,8 @@ def _byte_pairs(head: Gguf, tokens: list[str], kinds: list[int]) -> Any:
         raise UnsupportedError(
             f"{head.path}: a pre-tokenizer {cut!r:.40}; must be {known}, or give tokenizer.json with --tokenizer"
         )
-    merges = [tuple(str(pair).split(" ")) for pair in head.fact("tokenizer.ggml.merges", list, [])]
+    parts = (str(pair).partition(" ") for pair in head.fact("tokenizer.ggml.merges", list, []))
+    merges = [(first, second) for first, _, second in parts]
     vocabulary = {name: k for k, name in enumerate(tokens)}
     try:
         made = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=cut == "llama-bpe"))

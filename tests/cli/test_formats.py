@@ -58,12 +58,11 @@ def field(number, content):
 NODE = field(1, field(1, b"x") + field(2, b"Placeholder"))
 # file -> (content, the format's name, what to do)
 FILES = {
-    "llama.gguf": (b"GGUF\3\0\0\0" + bytes(64), "a GGUF file", "llama2.c"),
     "llama.ggml": (b"lmgg" + bytes(64), "a GGML file", "llama2.c"),
     "weights.pt": (packed("w/data.pkl", "w/data/0"), "a PyTorch checkpoint", "torch.onnx.export"),
     "old.pth": (pickle.dumps(0x1950A86A20F9469CFC6C, 2), "a PyTorch checkpoint of before", "torch.onnx.export"),
     "script.pt": (packed("s/data.pkl", "s/code/m.py", "s/constants.pkl"), "a TorchScript module", "torch.jit.load"),
-    "m.safetensors": (struct.pack("<Q", 20) + b'{"w":{"dtype":"F32"}}', "a safetensors file", "torch.onnx.export"),
+    "m.safetensors": (struct.pack("<Q", 20) + b'{"w":{"dtype":"F32"}}', "a safetensors file", "give its folder"),
     "saved_model.pb": (field(1, 1) + field(2, field(1, b"meta")), "a TensorFlow SavedModel", "tf2onnx"),
     "frozen.pb": (NODE * 3 + field(4, b"\x08\x1b"), "a frozen TensorFlow graph", "--graphdef"),
     "checkpoint": (b'model_checkpoint_path: "model.ckpt-1"\n', "a TensorFlow checkpoint", "tf.saved_model.save"),
@@ -111,7 +110,6 @@ FILES = {
 FOLDERS = {
     "savedmodel": ("saved_model.pb", "the folder of a TensorFlow SavedModel", "--saved-model"),
     "net.mlpackage": ("Data/com.apple.CoreML/model.mlmodel", "the folder of a Core ML model", "the ONNX file"),
-    "llama": ("model-1.safetensors", "a folder of safetensors files", "torch.onnx.export"),
     "empty": ("x", "a folder", "give a network"),
 }
 

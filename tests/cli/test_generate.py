@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from tests.compiler.frontend.llama.conftest import llama_bytes
+from tests.compiler.frontend.llama.test_files import PIECES as LETTERS
+from tests.compiler.frontend.llama.test_files import folder, gguf_file, weights
 from tests.runtime.test_language import PIECES, tokenizer_bytes
 from tilewright.cli import remedy
 from tilewright.cli.generate import PARTS, Writer, recomputing, shares
@@ -49,6 +51,45 @@ def test_the_metrics_of_the_last_token(tilewright, small, tmp_path):
     assert "most tokens" in tilewright(*small, "--tokens", 3, "--on", "timing", "--profile", "-").out
     done = tilewright(*small, "--tokens", 3, "--profile", tmp_path / "p.trace")
     assert done.status and "has no cycles of instructions" in done.err and not (tmp_path / "p.trace").exists()
+
+
+FACTS = ("--prompt", "ab", "--config", "tiny", "--json", "--check", "--tokens")
+
+
+def test_a_gguf_file_brings_its_tokenizer(tilewright, refused, tmp_path):
+    path = gguf_file(tmp_path / "m.gguf", weights(), words=LETTERS)
+    found = json.loads(tilewright("generate", path, *FACTS, 5).out)
+    assert found["tokens"][:4] == [1, 3, 4, 5] and found["text"][:2] == "ab" and found["wrong_positions"] == []
+    refused(9, "a context of 25 positions; the model has at most 24", "generate", path, *FACTS, 5, "--context", 25)
+    other = folder(tmp_path / "m", weights())
+    refused(6, "tokenizer.json: no such file; give the model's tokenizer", "generate", other, *FACTS, 5)
+
+
+@pytest.mark.circuit
+def test_formats_of_the_same_weights_write_the_same(tilewright, refused, tmp_path):
+    path = gguf_file(tmp_path / "m.gguf", weights(), words=LETTERS)
+    given = (folder(tmp_path / "m", weights()), "--tokenizer", path)
+    texts = [json.loads(tilewright("generate", *model, *FACTS, 6).out)["tokens"] for model in ((path,), given)]
+    assert texts[0] == texts[1]
+    refused(9, "6 tokens do not fit the context of 5", "generate", path, *FACTS, 6, "--context", 5)
+    integers = tmp_path / "m.npz"
+    assert tilewright("quantise", path, "-o", integers, "--context", 7, "--texts", 0).status == 0
+    refused(9, "8 tokens do not fit the context of 7", "generate", integers, "--tokenizer", path, *FACTS, 8)
+    refused(5, "a context is chosen for a Llama in float", "compile", integers, "-o", "x.tw", "--context", 5)
+
+
+def test_a_model_beyond_the_boards_memory_is_refused(refused, tmp_path):
+    """Before its weights are read: here none of the sizes are those of the tensors."""
+    sizes = {"embedding_length": 4096, "feed_forward_length": 11008, "block_count": 32, "context_length": 4096}
+    sizes |= {"attention.head_count": 32, "attention.head_count_kv": 32}
+    path = gguf_file(tmp_path / "m.gguf", weights(), words=LETTERS, **sizes)
+    text = (
+        "m.gguf: needs 6,688 MiB as int8 (6,176 of weights, 512 of caches for 2,048 tokens), pynq_z1 has 512; take a "
+    )
+    for verb in (("generate",), ("compile", "-o", tmp_path / "x.tw"), ("quantise", "-o", tmp_path / "x.npz")):
+        refused(7, text, verb[0], path, *verb[1:])
+    refused(7, text, "assign", path, "--config", "pynq_z1_plus")
+    refused(7, "the accelerator has 4,096; take a smaller model", "compile", path, "-o", "x.tw", "--config", "tiny")
 
 
 @pytest.mark.circuit

@@ -33,7 +33,7 @@ def test_a_text_of_the_integers_is_that_of_the_checkpoint(tilewright, small, tmp
     texts = [json.loads(tilewright("generate", model, *rest).out) for model in (small, path)]
     assert texts[0]["tokens"] == texts[1]["tokens"] and 0 < texts[1]["host_share"] <= 1
     done = tilewright("generate", path, *rest, "--texts", 1)
-    assert done.status == 5 and "--texts compares with the float32 model; give the checkpoint, .bin" in done.err
+    assert done.status == 5 and "--texts compares with the float32 model; give that" in done.err
 
 
 def test_scales_are_those_of_the_lines_of_a_file(tilewright, small, tmp_path):

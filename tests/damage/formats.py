@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.damage import changes
+from tilewright.runtime.language import open_codec
 
 ROOT = Path(__file__).parents[2]
 MOST = 1 << 26  # bytes that a copy may unpack to, and of the device's memory
@@ -148,6 +149,56 @@ def _integers() -> list[bytes]:
         quantised(model, calibrate(model)).save(path)
 
     return [_saved(write, ".npz")]
+
+
+def _ggufs() -> list[bytes]:
+    from tests.compiler.frontend.llama.test_files import PIECES, gguf_file, weights
+
+    files = [(weights(), "llama", "F32"), (weights(biases=True, own=True), "qwen2", "Q8_0")]
+    return [_saved(lambda path, f=f: gguf_file(path, *f, words=PIECES), ".gguf") for f in files]
+
+
+def _gguf(path: Path) -> None:
+    from tests.compiler.frontend.llama.test_files import PIECES
+    from tilewright.hw.errors import InputError
+
+    _checkpoint(path)
+    found = open_codec(path, None, len(PIECES))
+    with contextlib.suppress(InputError):  # of words that the damaged pieces do not spell
+        found.decode(found.encode("abab", special=True))
+
+
+def _checkpoint(path: Path) -> None:
+    from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
+
+    read_checkpoint(path)
+
+
+def _parts(name: str) -> bytes:
+    """A file of the folder of a Llama."""
+    from tests.compiler.frontend.llama.test_files import folder, weights
+
+    with tempfile.TemporaryDirectory() as made:
+        return (folder(Path(made, "m"), weights()) / name).read_bytes()
+
+
+def _in_folder(name: str, path: Path) -> None:
+    """Read the Llama of a folder, in which the file `name` is that at `path`."""
+    with tempfile.TemporaryDirectory() as made:
+        for each in ("config.json", "model.safetensors"):
+            Path(made, each).write_bytes(path.read_bytes() if each == name else _parts(each))
+        _checkpoint(Path(made))
+
+
+def _vocabulary() -> list[bytes]:
+    from tests.runtime.test_vocabulary import BYTES, trained
+
+    return [trained(BYTES(False), size=300).to_str().encode()]
+
+
+def _codec(path: Path) -> None:
+    found = open_codec("m.npz", path, 300)
+    found.decode(found.encode("abab", special=True))
 
 
 def _pieces() -> list[bytes]:
@@ -372,6 +423,12 @@ FORMATS = {
     "network .tflite": Format(".tflite", _tflite, _network, verb=_assigned),
     "network .onnx": Format(".onnx", _onnx, _network, changes.damage_onnx, _assigned),
     "llama2.c .bin": Format(".bin", _llama, _network),
+    "llama .gguf": Format(".gguf", _ggufs, _gguf),
+    "llama .safetensors": Format(
+        ".safetensors", lambda: [_parts("model.safetensors")], partial(_in_folder, "model.safetensors")
+    ),
+    "llama config.json": _json(lambda: [_parts("config.json")], partial(_in_folder, "config.json")),
+    "tokenizer.json": _json(_vocabulary, _codec),
     "quantised llama .npz": Format(".npz", _integers, _network, changes.damage_npz),
     "tokenizer .bin": Format(".bin", _pieces, _tokenizer, verb=_written),
     "program .tw": Format(".tw", _tw, _program, changes.damage_tw, lambda path: ("disasm", path)),

@@ -7,7 +7,8 @@ import pytest
 
 from tests.compiler.frontend.llama.test_files import WORDS, gguf_file, weights
 from tilewright.hw.errors import FileError, InputError, UnsupportedError
-from tilewright.runtime.language import NOTHING, Pieces, Tokenizer, codec_file, open_codec
+from tilewright.runtime.language import NOTHING, Tokenizer, codec_file, open_codec
+from tilewright.runtime.pieces import Pieces
 from tilewright.runtime.vocabulary import Vocabulary
 
 gguf = pytest.importorskip("gguf")
@@ -84,7 +85,8 @@ def pairs(made):
 
 SPLIT = tokenizers.pre_tokenizers.Split
 BYTES = tokenizers.pre_tokenizers.ByteLevel
-LLAMA = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}NUMBER| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}NUMBER| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+LLAMA += r"\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 def llama_like(number):

@@ -167,8 +167,8 @@ def _array(path: Path, name: str, content: Any, facts: dict[str, Any], start: in
         raise UnsupportedError(
             f"{path}: tensor {name} is {kind!r:.20}; must be {', '.join(_TYPES)}, or give a GGUF file"
         )
-    numbers = [*shape, *ends] if isinstance(shape, list) and isinstance(ends, list) and len(ends) == 2 else [-1]
-    if any(type(n) is not int or n < 0 for n in numbers):
+    shape, ends = (found if isinstance(found, list) else [-1] for found in (shape, ends))
+    if len(ends) != 2 or any(type(n) is not int or n < 0 for n in [*shape, *ends]):
         raise FileError(f"{path}: tensor {name} has a shape or a place that are no numbers; the file is damaged")
     dtype, (first, last) = np.dtype(_TYPES[kind]), ends
     if last - first != math.prod(shape) * dtype.itemsize or start + last > len(content):

@@ -81,6 +81,10 @@ def logits_of(w, rates, epsilon=1e-5):
     return norm(x, w["model.norm.weight"]) @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
 
 
+PIECES = ["<unk>", "<s>", "</s>", "▁", *map(chr, range(ord("a"), ord("z") + 1))]
+PIECES += [f"<x{k}>" for k in range(WORDS - len(PIECES))]
+
+
 def check_logits(model, w, rates=None, epsilon=1e-5, close=1e-4):
     found = FloatLlama(read_checkpoint(model), len(TOKENS)).logits(TOKENS)
     assert np.abs(found - logits_of(w, rates_of(HEAD, BASE) if rates is None else rates, epsilon)).max() < close
@@ -118,9 +122,16 @@ def paired(values, heads):
     return values.reshape(heads, 2, HEAD // 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
 
 
-def gguf_file(path, w, family="llama", kind="F32", more=(), **facts):
-    """A GGUF file of the package's writer; matrices have the type `kind`."""
+def gguf_file(path, w, family="llama", kind="F32", more=(), words=(), **facts):
+    """A GGUF file of the package's writer; matrices have the type `kind`. `words` are pieces, merged in no order."""
     writer = gguf.GGUFWriter(path, family)
+    if words:
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list(words)
+        writer.add_token_scores([0.0] * len(words))
+        writer.add_token_types([3 if word in ("<s>", "</s>") else 1 for word in words])
+        writer.add_bos_token_id(1)
+        writer.add_eos_token_id(2)
     for key, value in (
         ("block_count", LAYERS),
         ("context_length", CONTEXT),
@@ -134,7 +145,7 @@ def gguf_file(path, w, family="llama", kind="F32", more=(), **facts):
     writer.add_float32(f"{family}.attention.layer_norm_rms_epsilon", 1e-5)
     for key, value in facts.items():
         add = writer.add_string if isinstance(value, str) else writer.add_float32
-        add(f"{family}.{key}" if "tokenizer" not in key else key, value)
+        add(f"{family}.{key}", value)
     alone = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
     tensors = dict(more)
     for name, values in w.items():
