@@ -125,7 +125,11 @@ def _context(executable: Executable, room: int) -> int:
         if isinstance(step, LaunchStep):
             limits = [step.launch.patches.limits[key] for key, name in step.symbols.items() if name == "position"]
         else:
-            limits = [len(step.constants["cosine"])] if step.op in ("rotate", "rotate_pairs") and "position" in step.inputs else []
+            limits = (
+                [len(step.constants["cosine"])]
+                if step.op in ("rotate", "rotate_pairs") and "position" in step.inputs
+                else []
+            )
         ends[step.when] = min([*limits, ends.get(step.when, room)])
     always = ends.pop(None, room)
     return min(always, max((end for when, end in ends.items() if when and when.tensor == "position"), default=room))

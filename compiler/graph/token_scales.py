@@ -43,7 +43,7 @@ class _OfRows(Operator):
 
 @dataclass(frozen=True, eq=False)
 class TokenBytes(_OfRows):
-    """int8 (1, C, 2 * T, 1): the bytes of rows (T, C), times `gain`, int16 (C,) or none, in 16 bits by a power of two."""
+    """int8 (1, C, 2 * T, 1): the bytes of rows (T, C), times `gain`, int16 (C,), if given, in 16 bits."""
 
     host = (Kernel("token_bytes", constants="gain?"),)
 
@@ -73,7 +73,7 @@ class TokenScales(_OfRows):
 
 @dataclass(frozen=True, eq=False)
 class ScaleTokenSums(_OfRows):
-    """int16 or int32 (T, C): sums (1, C, 2 * T, 1) times the tokens' scales (T, 2) and `scales`, plus `bias`, int32 (C,).
+    """int16 or int32 (T, C): sums (1, C, 2 * T, 1) times scales of tokens (T, 2) and channels, plus an int32 `bias`.
 
     A third input, the residual, is added. Results saturate.
     """

@@ -2,8 +2,8 @@
 
 The residual is int32, queries, keys and values are int16. The row of a token becomes 16 bits by a power of two, in two
 int8 bytes, so that layers compute the sums of both with the same weights. The scale of a token is
-`mantissa * 2**exponent`, int32 (T, 2) for T tokens, the mantissa at most 2**11. Positions and blocks of tokens are those
-of attention.py.
+`mantissa * 2**exponent`, int32 (T, 2) for T tokens, the mantissa at most 2**11. Positions and blocks of tokens are as
+in attention.py.
 """
 
 from __future__ import annotations

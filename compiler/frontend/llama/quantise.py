@@ -169,9 +169,7 @@ class Stored:
     def check_empty(self) -> None:
         """Raise `FileError` for an array that was not taken out."""
         if self._arrays:
-            raise FileError(
-                f"{self.path}: has {min(self._arrays)[:40]!r}, which no such file has; the file is damaged"
-            )
+            raise FileError(f"{self.path}: has {min(self._arrays)[:40]!r}, which no such file has; the file is damaged")
 
 
 def static_integers(stored: Stored) -> Integers:
@@ -190,7 +188,9 @@ def static_integers(stored: Stored) -> Integers:
 TEXTS, LENGTH, PERCENTILE = 16, 256, 99.99  # of the calibration: texts, tokens of each, share of values in range
 # whose largest elements count: the residual is in every later layer
 WHOLE = ("middle", "end", "attention_out", "hidden_out", "logits")
-_WORK = 4e10  # weights times tokens of the texts that a model writes itself: those of large models are fewer and shorter
+_WORK = (
+    4e10  # weights times tokens of the texts that a model writes itself: those of large models are fewer and shorter
+)
 _FEWEST = 4  # of these texts
 
 

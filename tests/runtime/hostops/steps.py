@@ -571,7 +571,12 @@ QUERY, WHERE = np.ones((1, 24), np.int8), r"^index -?\d\.\.-?\d is outside a dim
 # (operator, inputs that are not allowed, attributes, text of NumPy's error); C says that they are not
 REFUSED = [
     ("embed_tokens", [np.array([7, 100], np.int32)], EXAMPLES["embed_tokens"][2], "token 100: the model has 100 words"),
-    ("write_tokens", [some((5, 4), "int16"), some((2, 4), "int16"), at(2)], {"start": 0}, "position 5 is not in the cache"),
+    (
+        "write_tokens",
+        [some((5, 4), "int16"), some((2, 4), "int16"), at(2)],
+        {"start": 0},
+        "position 5 is not in the cache",
+    ),
     ("quantize", [np.array([1, np.nan], np.float32)], {"scale": 1.0, "zero_point": 0}, NAN),
     ("value_range", [np.array([[1, np.nan]], np.float32)], {}, "the input holds infinity or NaN"),
     ("value_range", [np.array([[-np.inf, 1]], np.float32)], {}, "the input holds infinity or NaN"),

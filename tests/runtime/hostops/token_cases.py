@@ -183,7 +183,10 @@ def steps():
         yield "token_bytes", [x], {}
         yield "token_scales", [x], {}
     for dtype, inputs in (("int16", 2), ("int32", 3), ("int32", 2)):
-        acc, factors = some((1, 4, 80, 1), "int32") >> 8, np.stack([some(40, "int16") >> 5, rng.integers(-60, 40, 40)], 1)
+        acc, factors = (
+            some((1, 4, 80, 1), "int32") >> 8,
+            np.stack([some(40, "int16") >> 5, rng.integers(-60, 40, 40)], 1),
+        )
         arrays = [acc, factors.astype(np.int32), some((40, 4), "int32")]
         facts = {**CHANNELS, "bias": some(4, "int32"), "dtype": dtype}
         yield "scale_token_sums", arrays[:inputs], facts

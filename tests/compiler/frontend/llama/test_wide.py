@@ -87,7 +87,11 @@ def test_tokens_in_blocks_and_one_by_one_are_equal(model):
 
 @pytest.mark.parametrize("own_classifier", [False, True])
 def test_a_file_gives_what_was_saved(llama, tmp_path, own_classifier):
-    model, path, again = read_checkpoint(llama(own_classifier=own_classifier)), tmp_path / "small.npz", tmp_path / "b.npz"
+    model, path, again = (
+        read_checkpoint(llama(own_classifier=own_classifier)),
+        tmp_path / "small.npz",
+        tmp_path / "b.npz",
+    )
     model = massive(model) if own_classifier else model
     integers = integers_of(model, form="wide")
     integers.save(path)
