@@ -5,13 +5,14 @@ A GGUF file with scores (SentencePiece's) needs no package: `Pieces` merges by t
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from ..hw.errors import FileError, InputError, UnsupportedError, one_line
+from ..hw.errors import FileError, InputError, UnsupportedError
 from ..hw.foreign import TEXT_BYTES, map_regular, read_json, read_regular
 from ..hw.needs import need
 from .gguf import MAGIC, Gguf, read_gguf
@@ -25,8 +26,10 @@ _ENDS = ("</s>", "<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>",
 _CONTROL, _USER, _UNUSED = 3, 4, 5  # kinds of tokens in a GGUF file
 _PADDED = 512  # a model may have more words than its tokenizer, up to the next multiple
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-_LLAMA3 += r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 # how GGUF's names of pre-tokenizers cut a text, one pattern after another
 _CUTS = {
     "gpt-2": (_GPT2,),
@@ -122,33 +125,51 @@ def _of_spaces(piece: str) -> bytes:
     return bytes([int(byte[1], 16)]) if byte else piece.replace(_SPACE, " ").encode()
 
 
+@contextlib.contextmanager
+def _named(what: str) -> Generator[None, None, None]:
+    """Raise `FileError`, which says `what`, for errors of the package tokenizers: `Exception` itself, and panics."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as exc:
+        raise FileError(f"{what} ({type(exc).__name__}: {exc!s:.80})".replace("\n", " ")) from None
+
+
 def _of_json(path: Path, words: int) -> Vocabulary:
     """The codec of a tokenizer.json; what begins and ends texts, and the template, are in files beside it."""
     need(f"{path}", "language", "tokenizers")
     import tokenizers
 
     data = read_regular(path, "a tokenizer.json", TEXT_BYTES)
-    try:
+    with _named(f"{path}: no tokenizer.json that the package tokenizers reads"):
         made = tokenizers.Tokenizer.from_buffer(data)
-    except Exception as exc:  # the package raises Exception itself
-        raise FileError(f"{path}: no tokenizer.json that the package tokenizers reads ({one_line(exc)})") from None
-    made.no_truncation()
-    made.no_padding()
-    found = made.encode("a", add_special_tokens=True)
-    plain = made.encode("a", add_special_tokens=False).ids
-    begin = found.ids[: len(found.ids) - len(plain)] if found.ids[len(found.ids) - len(plain) :] == plain else []
+        made.no_truncation()
+        made.no_padding()
+        ids, plain = (made.encode("a", add_special_tokens=special).ids for special in (True, False))
+    count = len(ids) - len(plain)
+    begin = ids[:count] if ids[count:] == plain else []
     ends, facts = set[int](), dict[str, Any]()
     for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
-        if (path.parent / name).is_file():
-            facts = read_json(path.parent / name, "a JSON object", TEXT_BYTES)
-            if not isinstance(facts, dict):
-                raise FileError(f"{path.parent / name}: must be a JSON object")
-            given = facts.get("eos_token_id")
-            ends |= {token for token in (given if isinstance(given, list) else [given]) if type(token) is int}
-    end = facts.get("eos_token")
-    token = made.token_to_id(end["content"] if isinstance(end, dict) else end) if end else None
+        facts = _object(path.parent / name)
+        given: Any = facts.get("eos_token_id")
+        listed = cast("list[Any]", given if isinstance(given, list) else [given])
+        ends |= {token for token in listed if type(token) is int}
+    end: Any = facts.get("eos_token")
+    end = cast("dict[str, Any]", end).get("content") if isinstance(end, dict) else end
+    token = made.token_to_id(end) if isinstance(end, str) else None
     ends |= set() if token is None else {token}
     return Vocabulary(path, made, words, begin, ends, _template(path.parent, facts))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file, {} where there is none."""
+    if not path.is_file():
+        return {}
+    found = read_json(path, "a JSON object", TEXT_BYTES)
+    if not isinstance(found, dict):
+        raise FileError(f"{path}: must be a JSON object")
+    return cast("dict[str, Any]", found)
 
 
 def _template(folder: Path, facts: dict[str, Any]) -> str | None:
@@ -156,10 +177,10 @@ def _template(folder: Path, facts: dict[str, Any]) -> str | None:
     alone = folder / "chat_template.jinja"
     if alone.is_file():
         return read_regular(alone, "a chat template", TEXT_BYTES).decode(errors="replace")
-    found = facts.get("chat_template")
+    found: Any = facts.get("chat_template")
     if isinstance(found, list):
-        named = [each["template"] for each in found if isinstance(each, dict) and each.get("name") == "default"]
-        found = named[0] if named else None
+        named = (cast("dict[str, Any]", each) for each in cast("list[Any]", found) if isinstance(each, dict))
+        found = next((each.get("template") for each in named if each.get("name") == "default"), None)
     return found if isinstance(found, str) else None
 
 
@@ -223,12 +244,8 @@ def _byte_pairs(head: Gguf, tokens: list[str], kinds: list[int]) -> Any:
     parts = (str(pair).partition(" ") for pair in head.fact("tokenizer.ggml.merges", list, []))
     merges = [(first, second) for first, _, second in parts]
     vocabulary = {name: k for k, name in enumerate(tokens)}
-    try:
-        made = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=cut == "llama-bpe"))
-    except Exception as exc:  # the package raises Exception itself
-        raise FileError(
-            f"{head.path}: its merges do not fit its tokens ({one_line(exc)}); the file is damaged"
-        ) from None
+    with _named(f"{head.path}: its merges do not fit its tokens"):
+        made: Any = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=cut == "llama-bpe"))
     if cut == "qwen2":
         made.normalizer = normalizers.NFC()
     steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in _CUTS[cut]]

@@ -56,7 +56,7 @@ def test_files_that_modules_name_exist():
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
     "hw": 9_570,
-    "runtime": 13_080,
+    "runtime": 13_100,
     "compiler": 32_620,
     "sim": 8_970,
     "boards": 4_960,

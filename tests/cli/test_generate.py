@@ -80,7 +80,12 @@ def test_formats_of_the_same_weights_write_the_same(tilewright, refused, tmp_pat
 
 def test_a_model_beyond_the_boards_memory_is_refused(refused, tmp_path):
     """Before its weights are read: here none of the sizes are those of the tensors."""
-    sizes = {"embedding_length": 4096, "feed_forward_length": 11008, "block_count": 32, "context_length": 4096}
+    sizes: dict[str, Any] = {
+        "embedding_length": 4096,
+        "feed_forward_length": 11008,
+        "block_count": 32,
+        "context_length": 4096,
+    }
     sizes |= {"attention.head_count": 32, "attention.head_count_kv": 32}
     path = gguf_file(tmp_path / "m.gguf", weights(), words=LETTERS, **sizes)
     text = (

@@ -151,10 +151,13 @@ def _integers() -> list[bytes]:
 
 
 def _ggufs() -> list[bytes]:
-    from tests.compiler.frontend.llama.test_files import PIECES, gguf_file, weights
+    from tests.compiler.frontend.llama import test_files as made
 
-    files = [(weights(), "llama", "F32"), (weights(biases=True, own=True), "qwen2", "Q8_0")]
-    return [_saved(lambda path, f=f: gguf_file(path, *f, words=PIECES), ".gguf") for f in files]
+    one, other = made.weights(), made.weights(biases=True, own=True)
+    return [
+        _saved(lambda path: made.gguf_file(path, one, words=made.PIECES), ".gguf"),
+        _saved(lambda path: made.gguf_file(path, other, "qwen2", "Q8_0", words=made.PIECES), ".gguf"),
+    ]
 
 
 def _gguf(path: Path) -> None:

@@ -221,9 +221,12 @@ def test_what_stands_beside_tokenizer_json(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text("[]")
     with pytest.raises(FileError, match="tokenizer_config.json: must be a JSON object"):
         open_codec(tmp_path, None, words)
-    (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(FileError, match="tokenizer.json: no tokenizer.json that the package tokenizers reads"):
-        open_codec(tmp_path, None, words)
+    panics = json.loads(made.to_str())
+    panics["model"]["continuing_subword_prefix"] = "int32"  # longer than the pieces: the package panics
+    for content in ("{}", json.dumps(panics)):
+        (tmp_path / "tokenizer.json").write_text(content)
+        with pytest.raises(FileError, match="tokenizer.json: no tokenizer.json that the package tokenizers reads"):
+            open_codec(tmp_path, None, words)
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(FileError, match="tokenizer.json: no such file; give the model's tokenizer with --tokenizer"):
         open_codec(tmp_path, None, words)
