@@ -379,7 +379,7 @@ def part_of(op: Operator) -> str:
     from ..compiler import graph as g
 
     kinds = {
-        "weights": (g.Linear, g.Dense16),
+        "weights": (g.Linear, g.Dense16, g.IntegerConv2d),
         "attention": (g.Attention, g.Rotate, g.Write),
         "norms": (g.RmsNorm,),
     }

@@ -14,9 +14,9 @@ from ..apps.quantise.result import Comparison, Quantised, ways_table
 from ..apps.quantise.samples import Pictures
 from ..apps.quantise.times import predict, predict_float
 from ..compiler.frontend.llama.checkpoint import Checkpoint, read_checkpoint
-from ..compiler.frontend.llama.measure import perplexity
-from ..compiler.frontend.llama.quantise import LENGTH, calibrate, quantised
-from ..compiler.frontend.llama.step import decoder_step
+from ..compiler.frontend.llama.forms import FORMS, integers_of, logits_of, step_of
+from ..compiler.frontend.llama.measure import measured_texts, perplexities
+from ..compiler.frontend.llama.quantise import LENGTH
 from ..compiler.frontend.source import LLAMAS, check_kind, kind_of, read_source
 from ..hw.config import Config, load_config
 from ..hw.errors import FileError, InputError, TilewrightError, UnsupportedError, one_line
@@ -30,6 +30,7 @@ from .programs import check_output, check_room
 
 _SHOWN = 8  # operators that lose most
 _TEXTS = 16  # of a checkpoint that perplexity is measured on
+_MOST_LOSS = 2  # times the perplexity of float32: a model that has more is only written with --force
 _LEAST_GAIN = 1.05  # times faster: less is no gain
 
 
@@ -66,6 +67,12 @@ _LEAST_GAIN = 1.05  # times faster: less is no gain
     help="Of a checkpoint: print the perplexity on N texts that the model writes, others than those of the scales. "
     f"[{_TEXTS}]",
 )
+@click.option(
+    "--form",
+    type=click.Choice(FORMS),
+    help="Of a Llama: static, a scale for each value, or wide, a scale for each token. [static, where it loses little]",
+)
+@click.option("--force", is_flag=True, help="Of a Llama: write it although its perplexity is more than doubled.")
 @json_option
 def command(
     model: str,
@@ -81,6 +88,8 @@ def command(
     tokenizer: str | None,
     context: int | None,
     texts: int | None,
+    form: str | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Quantise MODEL to int8: a float network (.onnx, .tflite, .pt2) or a Llama (.gguf, llama2.c's .bin or a Hugging
@@ -104,9 +113,10 @@ def command(
             if value:
                 raise UnsupportedError(f"{model}: {option} is for networks, {' or '.join(FORMATS)}; drop it")
         check_room(model, load_config(config), context)
-        _language_model(model, output, calibration, tokenizer, context, _TEXTS if texts is None else texts, as_json)
+        texts = _TEXTS if texts is None else texts
+        _language_model(model, output, calibration, tokenizer, context, texts, form, force, as_json)
         return
-    for option, value in {"--tokenizer": tokenizer, "--texts": texts, "--context": context}.items():
+    for option, value in {"--tokenizer": tokenizer, "--texts": texts, "--context": context, "--form": form}.items():
         if value is not None:
             raise UnsupportedError(f"{model}: {option} is for a Llama; drop it")
     cfg = load_config(config)
@@ -266,6 +276,8 @@ def _language_model(
     tokenizer: str | None,
     context: int | None,
     texts: int,
+    form: str | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     if tokenizer is not None and calibration is None:
@@ -276,18 +288,27 @@ def _language_model(
     checkpoint = read_checkpoint(read_source(model, context=context))
     given = _texts(model, checkpoint, tokenizer, calibration)
     with report.progress(f"quantising {model}") as advance:
-        integers = quantised(checkpoint, calibrate(checkpoint, given))
-        graph = decoder_step(integers, checkpoint.sizes.context)
+        integers = integers_of(checkpoint, given, form)
+        step_of(integers)  # raises for one that cannot be computed
+        measured = given[:texts] if given else measured_texts(checkpoint, texts) if texts else []
+        advance(what=f"perplexity on {report.counted(len(measured), 'text')}")
+        found = perplexities(checkpoint, logits_of(integers, checkpoint.sizes.context), measured) if measured else {}
+        if found and found["int8"] > _MOST_LOSS * found["float32"] and not force:
+            raise UnsupportedError(
+                f"{model}: the {integers.form} form has a perplexity of {found['int8']:.3f} in integers, "
+                f"{found['float32']:.3f} in float32: more than twice as much; "
+                f"{'give --form wide' if integers.form != 'wide' else 'calibrate with other texts'}, or write it "
+                "all the same with --force"
+            )
         integers.save(output)
-        advance(what=f"perplexity on {report.counted(texts, 'text')}")
-        found = perplexity(checkpoint, graph, texts) if texts else {}
     nbytes = Path(output).stat().st_size
     if as_json:
-        report.emit_json({"model": model, "integers": output, "bytes": nbytes, "perplexity": found})
+        facts = {"model": model, "integers": output, "bytes": nbytes, "form": integers.form, "perplexity": found}
+        report.emit_json(facts)
         return
-    report.say(f"{output}: {nbytes / 1000:,.0f} kB")
+    report.say(f"{output}: {integers.form} form, {nbytes / 1000:,.0f} kB")
     if found:
-        report.say(f"perplexity: {found['int8']:.3f} in int8, {found['float32']:.3f} in float32")
+        report.say(f"perplexity: {found['int8']:.3f} in integers, {found['float32']:.3f} in float32")
 
 
 def _texts(path: str, model: Checkpoint, tokenizer: str | None, calibration: str | None) -> list[list[int]] | None:

@@ -64,12 +64,13 @@ class LanguageModel(NamedTuple):
 def language_model(executable: Executable) -> LanguageModel:
     """The sizes of a program that is one step of a language model. Raises `UnsupportedError` for another.
 
-    A cache of keys is (1, lanes, context, 1), plain or packed to blocks of lanes. A second entry takes a block of
-    tokens of a text together.
+    A cache of keys is (1, lanes, context, 1), plain or packed to blocks of lanes, a cache of both keys and values
+    (context, elements). A second entry takes a block of tokens of a text together.
     """
     inputs = [{t.name: (t.shape, t.dtype) for t in entry} for entry in executable.entries]
     outputs = [(t.name, t.dtype, len(t.shape)) for t in executable.outputs]
-    caches = [t.shape for t in executable.states if t.name.endswith(".keys.cache") and len(t.shape) in (4, 6)]
+    names, ranks = (".keys.cache", ".tokens.cache"), {4: 2, 6: 2, 2: 0}  # ranks: the dimension of positions
+    caches = [t.shape[ranks[n]] for t in executable.states if t.name.endswith(names) and (n := len(t.shape)) in ranks]
     wanted = [{"token": ((1,), "int32"), "position": ((1,), "int32")}]
     block = next((t.shape[0] for t in executable.inputs if t.name == "tokens" and len(t.shape) == 1), 1)
     if len(inputs) > 1:
@@ -79,7 +80,7 @@ def language_model(executable: Executable) -> LanguageModel:
             f"program {executable.name!r} is no language model: its inputs must be `token` and `position`, its output "
             "`logits`; give a checkpoint of llama2.c, .bin, or what `compile` made of one"
         )
-    return LanguageModel(_context(executable, caches[0][2]), executable.outputs[0].shape[1], block)
+    return LanguageModel(_context(executable, caches[0]), executable.outputs[0].shape[1], block)
 
 
 def _context(executable: Executable, room: int) -> int:
@@ -89,7 +90,11 @@ def _context(executable: Executable, room: int) -> int:
         if isinstance(step, LaunchStep):
             limits = [step.launch.patches.limits[key] for key, name in step.symbols.items() if name == "position"]
         else:
-            limits = [len(step.constants["cosine"])] if step.op == "rotate" and "position" in step.inputs else []
+            limits = (
+                [len(step.constants["cosine"])]
+                if step.op in ("rotate", "rotate_pairs") and "position" in step.inputs
+                else []
+            )
         ends[step.when] = min([*limits, ends.get(step.when, room)])
     always = ends.pop(None, room)
     return min(always, max((end for when, end in ends.items() if when and when.tensor == "position"), default=room))

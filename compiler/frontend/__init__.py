@@ -30,11 +30,11 @@ def _imported(source: Source) -> Graph:
 
         return import_torch(source)
     if source.kind in LLAMAS:
-        from .llama.step import import_llama
+        from .llama.forms import import_llama
 
         return import_llama(source)
     if source.kind == ".npz":
-        from .llama.step import import_integers
+        from .llama.forms import import_integers
 
         return import_integers(source)
     if source.kind == ".tflite":

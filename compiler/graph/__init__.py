@@ -118,6 +118,15 @@ from .recurrent import Rescale as Rescale
 from .recurrent import Softmax16 as Softmax16
 from .recurrent import State as State
 from .recurrent import TimeFilter as TimeFilter
+from .token_scales import CacheAttention as CacheAttention
+from .token_scales import EmbedTokens as EmbedTokens
+from .token_scales import GatedProduct as GatedProduct
+from .token_scales import RotatePairs as RotatePairs
+from .token_scales import ScaleTokenSums as ScaleTokenSums
+from .token_scales import TokenBytes as TokenBytes
+from .token_scales import TokenLogits as TokenLogits
+from .token_scales import TokenScales as TokenScales
+from .token_scales import WriteTokens as WriteTokens
 from .two_bytes import ScaleBytes as ScaleBytes
 from .two_bytes import SplitBytes as SplitBytes
 from .windows import ArgMax as ArgMax

@@ -84,7 +84,7 @@ def rotate(x: Int8, position: Int32, *, cosine: Int16, sine: Int16) -> Int8:
 
     The angles of a row are row `position` of `cosine` and `sine`, int16 (positions, W) in Q1.14.
     """
-    places = _places(position, len(x), len(cosine), "the tables of angles")
+    places = token_places(position, len(x), len(cosine), "the tables of angles")
     c, s = (angles[places][:, None].astype(np.int64) for angles in (cosine, sine))
     halves = x.reshape(len(x), -1, 2, cosine.shape[1]).astype(np.int64)
     first, second = halves[:, :, 0], halves[:, :, 1]
@@ -106,7 +106,7 @@ def write_columns(cache: Int8, block: Int8, position: Int32, *, tokens: int = 1)
     `tokens` is T, which divides B.
     """
     size, result = block.shape[2], cache.copy()
-    first = int(_places(position, tokens, cache.shape[1], "the cache")[0]) // size * size
+    first = int(token_places(position, tokens, cache.shape[1], "the cache")[0]) // size * size
     result[0, first : first + size, :, 0] = block[0, :, :, 0].T
     return result
 
@@ -148,7 +148,7 @@ def attention(
     chunk are one query. The first `seen` positions are read; tokens after that of a row have weight 0. The first
     multiplier and exponent give scores in steps of 1/40, the second give the output.
     """
-    places = _places(position, len(queries), seen, "the positions that are read")
+    places = token_places(position, len(queries), seen, "the positions that are read")
     width, context = keys.shape[1], keys.shape[2]
     chunks = queries.reshape(len(queries), -1, width).astype(np.float64)  # products are exact: sums are below 2**53
     k, v = keys[0, :, :seen, 0].astype(np.float64), values[0, :seen, :, 0].astype(np.float64)
@@ -165,7 +165,7 @@ def attention(
     return requantise(means, multipliers[1], exponents[1], 0).reshape(len(queries), -1)
 
 
-def _places(position: Int32, tokens: int, size: int, what: str) -> Int64:
+def token_places(position: Int32, tokens: int, size: int, what: str) -> Int64:
     """Positions of the tokens of block number `position`. Raises `InputError` for one outside `what`, of `size`."""
     first = int(position[0]) * tokens
     if not 0 <= first <= size - tokens:

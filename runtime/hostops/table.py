@@ -30,6 +30,7 @@ from . import (
     recurrent,
     reductions,
     resize,
+    token_scales,
     two_bytes,
 )
 from .arrays import AnyArray, Attrs
@@ -51,6 +52,7 @@ _SUBJECTS = (
     resize,
     reductions,
     attention,
+    token_scales,
     deeploy,
     recurrent,
     detection,

@@ -45,6 +45,21 @@ def test_scales_are_those_of_the_lines_of_a_file(tilewright, small, tmp_path):
     assert (tmp_path / "a.npz").read_bytes() != (tmp_path / "b.npz").read_bytes()
 
 
+def test_a_form_may_be_asked_for_and_a_bad_one_is_refused(tilewright, small, tmp_path, monkeypatch):
+    out, path = ("-o", tmp_path / "x.npz"), tmp_path / "x.npz"
+    for form in ("static", "wide"):
+        done = tilewright("quantise", small, *out, "--form", form, "--texts", 1)
+        assert done.status == 0 and done.out.startswith(f"{path}: {form} form, ")
+        path.unlink()
+    monkeypatch.setattr("tilewright.cli.quantise.perplexities", lambda *given: {"float32": 4.0, "int8": 8.1})
+    for form, remedy in (("static", "give --form wide"), ("wide", "calibrate with other texts")):
+        done = tilewright("quantise", small, *out, "--form", form)
+        assert done.status == 5 and done.err.count("\n") == 1 and not path.exists()
+        text = f"small.bin: the {form} form has a perplexity of 8.100 in integers, 4.000 in float32: more than twice as"
+        assert text in done.err and f"{remedy}, or write it all the same with --force" in done.err
+    assert tilewright("quantise", small, *out, "--force").status == 0 and path.exists()
+
+
 def test_mistakes_are_one_line(tilewright, small, tmp_path):
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "cut.bin").write_bytes(small.read_bytes()[:-5])

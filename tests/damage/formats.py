@@ -140,15 +140,14 @@ def _llama() -> list[bytes]:
 
 def _integers() -> list[bytes]:
     from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
-    from tilewright.compiler.frontend.llama.quantise import calibrate, quantised
+    from tilewright.compiler.frontend.llama.forms import FORMS, integers_of
 
-    def write(path: Path) -> None:
+    def write(path: Path, form: str) -> None:
         whole = path.with_name("small.bin")
         whole.write_bytes(_llama()[0])
-        model = read_checkpoint(whole)
-        quantised(model, calibrate(model)).save(path)
+        integers_of(read_checkpoint(whole), form=form).save(path)
 
-    return [_saved(write, ".npz")]
+    return [_saved(partial(write, form=form), ".npz") for form in FORMS]
 
 
 def _ggufs() -> list[bytes]:

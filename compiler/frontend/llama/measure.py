@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,10 +10,12 @@ from ....hw.errors import UnsupportedError
 from ...graph import Graph
 from ...graph.reference import initial_state, run
 from .checkpoint import Checkpoint
-from .floats import FloatLlama, sample, surprise
-from .quantise import LENGTH, TEXTS
+from .floats import FloatLlama, surprise
+from .quantise import TEXTS, own_texts
 
 _FIRST_SEED = 1000  # of the measured texts; the calibration uses seeds from 0 on
+
+Logits = Callable[[Sequence[int]], np.ndarray]  # float32 (len(text), words) of a text
 
 
 class Steps:
@@ -35,18 +37,35 @@ class Steps:
 
 
 def perplexity(model: Checkpoint, graph: Graph, count: int) -> dict[str, float]:
-    """Perplexities {"float32": of the model, "int8": of its integer `graph`} on `count` texts that the model samples.
+    """`perplexities` of the steps of `graph` on at most `count` texts that the model samples."""
+    return perplexities(model, by_steps(graph), measured_texts(model, count))
 
-    The seeds are fixed and differ from the seeds of the calibration. Raises `UnsupportedError` where every text ends
-    with its first token.
-    """
+
+def by_steps(graph: Graph) -> Logits:
+    """The logits of texts, of which `graph` computes a token at a time."""
+
+    def logits(text: Sequence[int]) -> np.ndarray:
+        steps = Steps(graph)
+        return np.array([steps.logits(token) for token in text])
+
+    return logits
+
+
+def measured_texts(model: Checkpoint, count: int) -> list[list[int]]:
+    """At most `count` texts that the model samples, by seeds that the calibration has not."""
     assert _FIRST_SEED > TEXTS
-    length = min(LENGTH, model.sizes.context)
+    return own_texts(model, _FIRST_SEED, count)
+
+
+def perplexities(model: Checkpoint, logits: Logits, texts: Sequence[Sequence[int]]) -> dict[str, float]:
+    """Perplexities {"float32": of the model, "int8": of its integers, whose `logits` are given} on `texts`.
+
+    Raises `UnsupportedError` where every text ends with its first token.
+    """
     real, integer = [], []
-    for seed in range(_FIRST_SEED, _FIRST_SEED + count):
-        text, steps = sample(model, length, seed), Steps(graph)
+    for text in texts:
         real.append(surprise(FloatLlama(model, len(text)).logits(text), text))
-        integer.append(surprise(np.array([steps.logits(token) for token in text]), text))
+        integer.append(surprise(logits(text), text))
     if not sum(map(len, real)):
         raise UnsupportedError(
             f"{model.name}: all its texts end with their first token: a perplexity needs longer ones"

@@ -8,9 +8,11 @@ same graph of the file: what depends on the order of float32 sums, the ranges, i
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -83,17 +85,31 @@ class Integers:
     gains: Mapping[str, np.ndarray]
     ranges: Ranges
     rates: np.ndarray
+    form: ClassVar[str] = "static"
 
     def save(self, path: str | Path) -> None:
         """Write the file; equal models give equal bytes. Raises `FileError` where it cannot be written."""
-        arrays = {"kind": np.array(KIND), "sizes": np.array(astuple(self.sizes), np.int64), "embedding": self.embedding}
-        for name, matrix in self.matrices.items():
-            arrays |= {name: matrix.values, f"{name}.scales": matrix.scales}
-        arrays |= {**self.gains, "rates": self.rates}
-        for name, count in _counts(self.sizes).items():
-            arrays[f"{name}.range"] = np.array([self.ranges[name, k] for k in range(count)])
-        with atomic_write(path) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, **arrays)
+        arrays = {"embedding": self.embedding, **self.gains, "rates": self.rates}
+        save_integers(path, KIND, self.sizes, self.matrices, self.ranges, arrays)
+
+
+def save_integers(
+    path: str | Path,
+    kind: str,
+    sizes: Sizes,
+    matrices: Mapping[str, Matrix],
+    ranges: Ranges,
+    arrays: Mapping[str, np.ndarray],
+) -> None:
+    """Write what `Stored` reads. Raises `FileError` where it cannot be written."""
+    found = {"kind": np.array(kind), "sizes": np.array(astuple(sizes), np.int64), **arrays}
+    for name, matrix in matrices.items():
+        found |= {name: matrix.values, f"{name}.scales": matrix.scales}
+    for name in sorted({name for name, _ in ranges}):
+        values = [value for (key, _), value in sorted(ranges.items()) if key == name]
+        found[f"{name}.range"] = np.array(values)
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **found)
 
 
 def _counts(sizes: Sizes) -> dict[str, int]:
@@ -101,18 +117,27 @@ def _counts(sizes: Sizes) -> dict[str, int]:
     return dict.fromkeys(ALONE, 1) | dict.fromkeys(OF_LAYERS, sizes.layers)
 
 
-def read_integers(source: Source) -> Integers:
-    """The model in a file that `Integers.save` wrote. Raises `FileError` for another, or a damaged one."""
-    path = source.path
-    arrays = npz_arrays(io.BytesIO(source.content), str(path))
-    kind = arrays.pop("kind", None)
-    if kind is None or kind.shape or str(kind) != KIND:
-        raise FileError(f"{path}: holds no language model in integers; give what tilewright quantise wrote")
+class Stored:
+    """The arrays of a file of integers, each of which `array` takes out once; `kind` says what they are.
 
-    def array(name: str, shape: tuple[int, ...], dtype: str, positive: bool = False) -> np.ndarray:
-        if name not in arrays:
+    Raises `FileError` for a file that is damaged.
+    """
+
+    def __init__(self, source: Source):
+        self.path = source.path
+        self._arrays = npz_arrays(io.BytesIO(source.content), str(self.path))
+        kind = self._arrays.pop("kind", None)
+        self.kind = "" if kind is None or kind.shape else str(kind)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: str, positive: bool = False) -> np.ndarray:
+        """One of the arrays. Raises `FileError` for other shapes, types or values."""
+        path = self.path
+        if name not in self._arrays:
             raise FileError(f"{path}: has no {name!r}; the file is damaged")
-        values = arrays.pop(name)
+        values = self._arrays.pop(name)
         if (values.shape, str(values.dtype)) != (shape, dtype):
             stored = f"{values.dtype} {values.shape}"
             raise FileError(f"{path}: {name} is {stored}, must be {dtype} {shape}; the file is damaged")
@@ -126,40 +151,75 @@ def read_integers(source: Source) -> Integers:
             return values
         raise FileError(f"{path}: {name} holds values that are {wrong}; the file is damaged")
 
-    sizes = Sizes(*array("sizes", (7,), "int64").tolist())
-    check_sizes(path, sizes)
+    def sizes(self) -> Sizes:
+        """The numbers of the model."""
+        sizes = Sizes(*self.array("sizes", (7,), "int64").tolist())
+        check_sizes(self.path, sizes)
+        return sizes
+
+    def matrix(self, name: str, shape: tuple[int, ...]) -> Matrix:
+        """A matrix with its scales."""
+        return Matrix(self.array(name, shape, "int8"), self.array(f"{name}.scales", shape[:-1], "float32", True))
+
+    def ranges(self, counts: Mapping[str, int]) -> Ranges:
+        """The ranges of values, of which there are `counts`."""
+        found = {name: self.array(f"{name}.range", (count,), "float64", True) for name, count in counts.items()}
+        return {(name, k): float(value) for name, values in found.items() for k, value in enumerate(values)}
+
+    def check_empty(self) -> None:
+        """Raise `FileError` for an array that was not taken out."""
+        if self._arrays:
+            raise FileError(f"{self.path}: has {min(self._arrays)[:40]!r}, which no such file has; the file is damaged")
+
+
+def static_integers(stored: Stored) -> Integers:
+    """The model in a file that `Integers.save` wrote. Raises `FileError` for a damaged one."""
+    sizes = stored.sizes()
     wanted = shapes(sizes, own_classifier=True)
-    matrices = {
-        name: Matrix(array(name, wanted[name], "int8"), array(f"{name}.scales", wanted[name][:-1], "float32", True))
-        for name in (*MATRICES, "classifier")
-    }
-    gains = {name: array(name, wanted[name], "float32") for name in (*GAINS, "norm")}
-    magnitudes = {name: array(f"{name}.range", (count,), "float64", True) for name, count in _counts(sizes).items()}
-    ranges = {(name, k): float(value) for name, values in magnitudes.items() for k, value in enumerate(values)}
-    embedding = array("embedding", wanted["embedding"], "int8")
-    rates = array("rates", (sizes.head // 2,), "float64", True)
-    if arrays:
-        raise FileError(f"{path}: has {min(arrays)[:40]!r}, which no such file has; the file is damaged")
-    return Integers(path.stem, sizes, embedding, matrices, gains, ranges, rates)
+    matrices = {name: stored.matrix(name, wanted[name]) for name in (*MATRICES, "classifier")}
+    gains = {name: stored.array(name, wanted[name], "float32") for name in (*GAINS, "norm")}
+    ranges = stored.ranges(_counts(sizes))
+    embedding = stored.array("embedding", wanted["embedding"], "int8")
+    rates = stored.array("rates", (sizes.head // 2,), "float64", True)
+    stored.check_empty()
+    return Integers(stored.path.stem, sizes, embedding, matrices, gains, ranges, rates)
 
 
 TEXTS, LENGTH, PERCENTILE = 16, 256, 99.99  # of the calibration: texts, tokens of each, share of values in range
 # whose largest elements count: the residual is in every later layer
 WHOLE = ("middle", "end", "attention_out", "hidden_out", "logits")
+_WORK = (
+    4e10  # weights times tokens of the texts that a model writes itself: those of large models are fewer and shorter
+)
+_FEWEST = 4  # of these texts
 
 
-def calibrate(model: Checkpoint, texts: Sequence[Sequence[int]] | None = None) -> dict[tuple[str, int], float]:
-    """The magnitude that 99.99 % of the elements of each value stay within, or all, over `texts` of tokens.
+def weights_of(sizes: Sizes) -> int:
+    """How many weights a token reads."""
+    return sum(math.prod(shape) for shape in shapes(sizes, own_classifier=False).values())
+
+
+def own_texts(model: Checkpoint, first_seed: int = 0, most: int = TEXTS) -> list[list[int]]:
+    """Texts of tokens that the model writes itself, at most `most`. Raises `FileError` where float32 overflows."""
+    tokens = max(_FEWEST * 16, int(_WORK / weights_of(model.sizes)))
+    count = min(most, max(_FEWEST, tokens // LENGTH))
+    length = min(LENGTH, tokens // count, model.sizes.context)
+    return [sample(model, length, seed) for seed in range(first_seed, first_seed + count)]
+
+
+def calibrate(
+    model: Checkpoint, texts: Sequence[Sequence[int]] | None = None, share: float = PERCENTILE
+) -> dict[tuple[str, int], float]:
+    """The magnitude that `share` % of the elements of each value stay within, or all, over `texts` of tokens.
 
     Without `texts` the model writes them. Raises `FileError` where float32 overflows.
     """
     magnitudes: dict[tuple[str, int], float] = {}
-    texts = texts or [sample(model, min(LENGTH, model.sizes.context), seed) for seed in range(TEXTS)]
-    for text in texts:
+    for text in texts or own_texts(model):
 
         def observe(name: str, layer: int, value: np.ndarray) -> None:
-            share = 100.0 if name in WHOLE else PERCENTILE
-            most = float(np.percentile(np.abs(value), share))
+            sizes = np.abs(value)
+            most = float(sizes.max() if name in WHOLE or share == 100 else np.percentile(sizes, share))
             magnitudes[name, layer] = max(magnitudes.get((name, layer), 1e-6), most)
 
         observe("logits", 0, FloatLlama(model, len(text), observe).logits(text))

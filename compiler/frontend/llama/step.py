@@ -14,10 +14,9 @@ from ....runtime.hostops.attention import LARGEST_CONTEXT, ROTATION_BITS
 from ... import graph as g
 from ...graph import ranges as check
 from ...graph.recurrent import State
-from ..source import Source
-from .checkpoint import Sizes, read_checkpoint
+from .checkpoint import Sizes
 from .floats import angles, silu_of
-from .quantise import Integers, Matrix, calibrate, nearest, quantised, read_integers
+from .quantise import Integers, Matrix, nearest
 
 BLOCK = 16  # lanes: halves of keys, and values, are padded to multiples; values wait for as many positions
 
@@ -77,21 +76,6 @@ def decoder_step(model: Integers, context: int) -> g.Graph:
             f"{model.name}: a context of {context} tokens; attention in integers holds at most {LARGEST_CONTEXT}"
         )
     return _Step(model, context).graph()
-
-
-def import_llama(source: Source) -> g.Graph:
-    """`decoder_step` of a checkpoint of llama2.c, calibrated by texts of its own, for its whole context.
-
-    Raises as `read_checkpoint`, `calibrate` and `decoder_step`.
-    """
-    model = read_checkpoint(source)
-    return decoder_step(quantised(model, calibrate(model)), model.sizes.context)
-
-
-def import_integers(source: Source) -> g.Graph:
-    """`decoder_step` of the integers in a file, for its whole context. Raises as `read_integers` and `decoder_step`."""
-    model = read_integers(source)
-    return decoder_step(model, model.sizes.context)
 
 
 class _Step:

@@ -11,6 +11,7 @@ from itertools import product
 
 import numpy as np
 
+from tests.runtime.hostops import token_cases
 from tilewright.runtime.hostops import CHECKS, HOST_OPS, Operand
 from tilewright.runtime.hostops.attention import reciprocal_shifts
 from tilewright.runtime.hostops.roots import inverse_root
@@ -174,7 +175,7 @@ EXAMPLES = {
     "float_max_pool": ([IMAGE], "float32", POOL | {"pads": [1, 0, 1, 1]}),
     "float_resize": ([IMAGE], "float32", TAPS),
     "float_average_pool": ([IMAGE], "float32", POOL | {"pads": [1, 0, 1, 1], "padding_counts": True}),
-}
+} | token_cases.EXAMPLES
 
 
 def operands(name):
@@ -408,8 +409,8 @@ def softmax(x, axis, multiplier, exponent, bits=8, steps=0, zero_point=-128):
 def softmax_16(x, axis, multiplier, exponent):
     d = (x - x.max(axis, keepdims=True)) * (multiplier * 2.0 ** (exponent - 31) * 10 / 65535)
     e = np.exp(d)
-    # in units of 2**-15: an exponential differs by 1.6 for its chord of 10 / 512 and by 2.5 for half a step of 10 / 65535,
-    # rounded; the sum by a rounding of each element
+    # units of 2**-15: an exponential differs by 1.6 for its chord of 10 / 512 and by 2.5 for half a step of 10 / 65535,
+    # the sum by a rounding of each element
     return Near(2.0**15 * e / e.sum(axis, keepdims=True), 5 + x.shape[axis])
 
 
@@ -849,7 +850,7 @@ MEANINGS = {
     "float_average_pool": lambda x, kernel, padding_counts=False, by_columns=False, **a: Near(
         over_windows(x, lambda v: v.sum() / (math.prod(kernel) if padding_counts else v.size), kernel, **a), 1e-5
     ),
-}
+} | token_cases.MEANINGS
 
 
 def wide(x):

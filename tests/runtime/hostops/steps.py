@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 
+from tests.runtime.hostops import token_cases
 from tests.runtime.hostops.cases import EXAMPLES, example
 from tilewright.runtime.hostops import HOST_OPS
 from tilewright.runtime.hostops.floats import DEFAULTS
@@ -519,6 +520,7 @@ def of_16_bits():
 def without_c():
     """Steps that NumPy alone computes: functions of C's library, sums in the order of a library, several tokens."""
     yield from of_16_bits()
+    yield from token_cases.steps()
     for function in "cos elu gelu gelu_tanh log sin tanh".split():
         yield "number_function", [numbers("float32")], {"function": function}
     for function in "Cos Elu Erf Exp Gelu GeluTanh Log Mish Selu Sigmoid Sin Softplus Tanh".split():
@@ -568,6 +570,13 @@ CACHE, NAN = np.ones((1, 112, 8, 1), np.int8), "the input holds NaN, which has n
 QUERY, WHERE = np.ones((1, 24), np.int8), r"^index -?\d\.\.-?\d is outside a dimension of [45]$"
 # (operator, inputs that are not allowed, attributes, text of NumPy's error); C says that they are not
 REFUSED = [
+    ("embed_tokens", [np.array([7, 100], np.int32)], EXAMPLES["embed_tokens"][2], "token 100: the model has 100 words"),
+    (
+        "write_tokens",
+        [some((5, 4), "int16"), some((2, 4), "int16"), at(2)],
+        {"start": 0},
+        "position 5 is not in the cache",
+    ),
     ("quantize", [np.array([1, np.nan], np.float32)], {"scale": 1.0, "zero_point": 0}, NAN),
     ("value_range", [np.array([[1, np.nan]], np.float32)], {}, "the input holds infinity or NaN"),
     ("value_range", [np.array([[-np.inf, 1]], np.float32)], {}, "the input holds infinity or NaN"),

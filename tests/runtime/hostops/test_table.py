@@ -7,6 +7,7 @@ import pytest
 
 from tests.runtime.hostops.cases import EXAMPLES, MEANINGS, check, example, operands
 from tests.runtime.hostops.steps import REFUSED, cases, without_c
+from tests.runtime.hostops.token_cases import REFUSED_INPUTS
 from tilewright.hw.errors import InputError, ProgramError
 from tilewright.runtime.hostops import HOST_OPS, Operand
 from tilewright.runtime.hostops.row import HostOp
@@ -262,6 +263,7 @@ INPUTS = [
     ("lstm_step", {1: (2, 11)}, {}, "own sums .2, 11.: gates .2, 1, 12. need .2, 12."),
     ("lstm_step", {2: (2, 4)}, {}, "cells .2, 4.: gates"),
 ]
+INPUTS += REFUSED_INPUTS
 
 
 @pytest.mark.parametrize("name, inputs, changes, text", INPUTS, ids=[f"{row[0]}-{k}" for k, row in enumerate(INPUTS)])

@@ -8,7 +8,8 @@ import pytest
 
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
-from tilewright.compiler.frontend.llama.quantise import Matrix, calibrate, quantised, read_integers
+from tilewright.compiler.frontend.llama.forms import read_integers
+from tilewright.compiler.frontend.llama.quantise import Matrix, calibrate, quantised
 from tilewright.compiler.frontend.source import read_source
 from tilewright.hw.errors import FileError
 

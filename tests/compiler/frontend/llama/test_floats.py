@@ -108,7 +108,7 @@ def test_perplexities_are_of_texts_of_the_model(llama):
 def test_texts_that_end_at_once_have_no_perplexity(llama, monkeypatch):
     path = llama()
     model, graph = read_checkpoint(path), import_model(path)
-    monkeypatch.setattr(measure, "sample", lambda model, length, seed: [1])
+    monkeypatch.setattr(measure, "own_texts", lambda model, seed, count: [[1]] * count)
     with pytest.raises(UnsupportedError, match="small: all its texts end with their first token"):
         perplexity(model, graph, 2)
 
