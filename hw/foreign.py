@@ -90,12 +90,12 @@ def read_regular(path: str | Path, wanted: str, most: int | None = None) -> byte
         return file.read(size)
 
 
-def map_regular(path: str | Path, wanted: str) -> bytes | mmap.mmap:
+def map_regular(path: str | Path, wanted: str) -> bytes:
     """The contents of the file `path`, of any size: only what is read takes memory. Raises as `open_regular`."""
     with open_regular(path, wanted) as file:
         if not os.fstat(file.fileno()).st_size:
             return b""  # which cannot be mapped
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return cast("bytes", mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))  # slices and searches like bytes
 
 
 def read_json(path: str | Path, wanted: str, most: int = _JSON_BYTES) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +44,7 @@ class Gguf:
         return value
 
 
-def read_gguf(path: str | Path, content: bytes | mmap.mmap) -> Gguf:
+def read_gguf(path: str | Path, content: bytes) -> Gguf:
     """The head of a GGUF file with this `content`.
 
     Raises `FileError` for a file that is truncated or damaged, `UnsupportedError` for another version.
@@ -81,7 +80,7 @@ def read_gguf(path: str | Path, content: bytes | mmap.mmap) -> Gguf:
 class _Head:
     """Reads values one after another, `at` the byte where the next begins."""
 
-    def __init__(self, path: Path, content: bytes | mmap.mmap):
+    def __init__(self, path: Path, content: bytes):
         self.path, self._content, self.at = path, content, 0
 
     def bytes(self, count: int) -> bytes:

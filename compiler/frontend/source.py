@@ -54,8 +54,8 @@ class Source:
     """
 
     path: Path
-    content: bytes | mmap.mmap
-    parts: tuple[bytes | mmap.mmap, ...] = ()
+    content: bytes
+    parts: tuple[bytes, ...] = ()
     names: tuple[str, ...] = ()
     context: int | None = None
     types: Mapping[str, str] = field(default_factory=dict)
@@ -194,7 +194,7 @@ def check_shape(
         raise InputError(f"{path}: input {name!r} has shape ({sizes}), which {tuple(shape)} is not; give another")
 
 
-def _whole(model: ModelProto, parts: Sequence[bytes | mmap.mmap]) -> ModelProto:
+def _whole(model: ModelProto, parts: Sequence[bytes]) -> ModelProto:
     """The model, with the `parts` as data of its tensors."""
     for tensor, part in zip(_outside(model), parts, strict=True):
         tensor.raw_data = bytes(part)
@@ -281,7 +281,7 @@ def check_kind(path: str | Path) -> None:
         raise UnsupportedError(f"{path}: unknown kind of network; must be one of {', '.join(SUFFIXES)}")
 
 
-def kind_of(path: str | Path, content: bytes | mmap.mmap | None = None) -> str:
+def kind_of(path: str | Path, content: bytes | None = None) -> str:
     """The kind of the network in a file, as a suffix, by its content, else by its name; empty if it is unknown.
 
     `content` is the content of the file where it has been read.
@@ -294,7 +294,7 @@ def kind_of(path: str | Path, content: bytes | mmap.mmap | None = None) -> str:
     return suffix if suffix in SUFFIXES else ""
 
 
-def contract_of(path: str | Path, content: bytes | mmap.mmap | None = None) -> str:
+def contract_of(path: str | Path, content: bytes | None = None) -> str:
     """The rounding contract of a file's format (hw/rounding.py): TensorFlow Lite rounds twice."""
     return SINGLE if kind_of(path, content) in (".onnx", ".pt2") else "double"
 

@@ -7,7 +7,9 @@ tests/runtime/c/test_hostcalls.py runs all of them in C.
 import math
 import operator
 import re
+from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -738,7 +740,7 @@ def hybrid_convolved(x, weight, weight_scale, bias, **geometry):
     return Near(convolved(x, real, bias, **geometry).values, error)
 
 
-MEANINGS = {
+MEANINGS: dict[str, Callable[..., Any]] = {
     "quantize": quantised,
     "expect_numbers": lambda x: x,
     "dequantize": lambda x, scale, zero_point: (x - zero_point) * float(np.float32(scale)),

@@ -1,5 +1,6 @@
 """Steps of the operators of runtime/hostops/token_scales.py, and their meanings in Python's integers, with loops."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -50,7 +51,7 @@ REFUSED_INPUTS = [
 
 def near(x, exponent):
     """x * 2**exponent, to the nearest integer, ties up."""
-    return int(np.floor(Fraction(int(x)) * Fraction(2) ** int(exponent) + Fraction(1, 2)))
+    return math.floor(Fraction(int(x)) * Fraction(2) ** int(exponent) + Fraction(1, 2))
 
 
 def clip(x, bits=32):
@@ -84,7 +85,7 @@ def token_scales(x, gain=None, epsilon=0):
             continue
         squares = max(1, sum(v * v for v in rows) + epsilon // 4**before)
         half = (squares.bit_length() - 19) // 2  # so that squares / 4**half has 19 or 20 bits
-        root = inverse_root(int(np.floor(Fraction(squares) / Fraction(4) ** half)))
+        root = inverse_root(np.array(math.floor(Fraction(squares) / Fraction(4) ** half)))
         found.append((int(root), exponent - half))
     return np.array(found)
 
@@ -138,7 +139,7 @@ def cache_attention(x, cache, position, heads, kv_heads, multiplier, exponent):
         weights = [near(a * b, -15) for a, b in parts]
         for k, column in enumerate(range(shared.start, shared.stop)):
             total = sum(w * int(values[p, column]) for p, w in zip(seen, weights))
-            found[t, own.start + k] = np.floor(Fraction(total, sum(weights)) + Fraction(1, 2))
+            found[t, own.start + k] = math.floor(Fraction(total, sum(weights)) + Fraction(1, 2))
     return found
 
 

@@ -1,6 +1,7 @@
 """The wide form of a Llama: close to the float model where the static form says nothing, and exact on the device."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tilewright.compiler.frontend.llama.floats import FloatLlama, surprise
 from tilewright.compiler.frontend.llama.forms import integers_of, logits_of, read_integers, step_of
 from tilewright.compiler.frontend.llama.measure import by_steps
 from tilewright.compiler.frontend.llama.quantise import own_texts
-from tilewright.compiler.frontend.llama.wide import wide_step
+from tilewright.compiler.frontend.llama.wide import WideIntegers, wide_step
 from tilewright.compiler.frontend.source import read_source
 from tilewright.compiler.graph.reference import initial_state, run
 from tilewright.compiler.network import compile_graph
@@ -75,6 +76,7 @@ def test_biases_rates_and_epsilon_are_the_checkpoints(llama, heads, kv_heads):
 
 def test_tokens_in_blocks_and_one_by_one_are_equal(model):
     integers = integers_of(model, form="wide")
+    assert isinstance(integers, WideIntegers)
     expected = logits_of(integers, 12)(TEXT[:6])
     assert np.array_equal(by_steps(step_of(integers))(TEXT[:6]), expected)
     blocks = wide_step(integers, 12, 3)
@@ -100,7 +102,7 @@ def test_a_file_gives_what_was_saved(llama, tmp_path, own_classifier):
     assert found.form == "wide" and again.read_bytes() == path.read_bytes()
     assert (found.matrices["classifier"] is found.matrices["embedding"]) != own_classifier
     assert np.array_equal(logits_of(found, 12)(TEXT), logits_of(integers, 12)(TEXT))
-    arrays = dict(np.load(path))
+    arrays: dict[str, Any] = dict(np.load(path))
     np.savez(path, **{key: value for key, value in arrays.items() if key != "gate.range"})
     with pytest.raises(FileError, match=r"has no 'gate.range'; the file is damaged"):
         read_integers(read_source(path))
