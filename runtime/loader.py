@@ -20,7 +20,7 @@ from .hostops import HOST_OPS
 from .launch import INSN_ALIGN, Launch
 from .program import Program
 from .schema import is_a
-from .steps import HostStep, LaunchStep, Tensor, chosen, sources
+from .steps import HostStep, LaunchStep, Tensor, chosen, reads_writes, sources
 from .verify import check_depths
 
 Input = Any  # an array of numpy or, by DLPack, of another library
@@ -59,8 +59,8 @@ class Loaded:
     """An executable in a device's memory: instructions, micro-ops and constants are written once, the rest is zero.
 
     Before a run, instructions whose addresses depend on its inputs are patched, if they change. State lasts from `run`
-    to `run`, until `reset` or `clear`; a run that fails leaves it as it was, except states that launches write in
-    place. `reports` holds one `StepReport` per step of the last run, `stats` their sum.
+    to `run`, until `reset` or `clear`; a run that fails leaves it as it was, except states that are written in place.
+    `reports` holds one `StepReport` per step of the last run, `stats` their sum.
     Raises `FingerprintError` where the program is for another configuration than the device's, or needs deeper queues
     or token channels, `CapacityError` where it does not fit.
     """
@@ -87,6 +87,7 @@ class Loaded:
         self._kept: dict[str, Array] = {}
         self._kept_there: _Places = {}
         self._regions = self.executable.memory_plan()
+        self._in_place = _written_in_place(self.executable)
         self._changing: list[tuple[int, int]] = []  # (address, bytes) of the regions that are no constants
         device.check_room(self._regions)
         try:
@@ -142,7 +143,8 @@ class Loaded:
 
         Assignment raises `InputError` where a state is missing or unknown, or its values do not fit.
         """
-        return {t.name: self._fetch(t.name, dict(self._kept), self._kept_there) for t in self.executable.states}
+        host = dict(self._kept)
+        return {t.name: np.array(self._fetch(t.name, host, self._kept_there)) for t in self.executable.states}
 
     @state.setter
     def state(self, values: Inputs) -> None:
@@ -174,13 +176,15 @@ class Loaded:
                 where = "device"
             else:
                 arrays = [self._fetch(name, host, on_device) for name in step.inputs]
-                results = _host(step, arrays)
+                results = _host(step, arrays, id(step) in self._in_place)
                 host.update(zip(step.outputs, results))
                 for name in step.outputs:
                     on_device.pop(name, None)
                 stats, where = Stats(), "host"
             self.reports.append(StepReport(step.name, where, step.macs, stats, time.perf_counter() - start))
         outputs = {t.name: self._fetch(t.name, host, on_device) for t in self.executable.outputs}
+        if self._in_place:  # which may be views of a state
+            outputs = {name: np.array(values) for name, values in outputs.items()}
         self._keep(host, on_device)
         return outputs
 
@@ -202,7 +206,8 @@ class Loaded:
             if reader and source and (reader[1].bits, reader[1].signed) == (source[1].bits, source[1].signed):
                 moved[state.name] = reader, self.device.read(source[0], source[1].nbytes)
             else:
-                kept[state.name] = np.array(self._fetch(new, host, on_device))
+                values = self._fetch(new, host, on_device)
+                kept[state.name] = values if values is self._kept.get(state.name) else np.array(values)
         for reader, data in moved.values():
             self.device.write(reader[0], data)
         self._kept, self._kept_there = kept, {name: reader for name, (reader, _) in moved.items()} | stays
@@ -290,9 +295,22 @@ def _executable(program: Contents | Program | Launch) -> Contents:
     return program
 
 
-def _host(step: HostStep, arrays: list[Array]) -> list[Array]:
+def _written_in_place(program: Contents) -> set[int]:
+    """Identities of the steps that may overwrite a state, whose old values nothing else reads."""
+    following = {t.name: t.next for t in program.states}
+    read = {t.name for t in program.outputs} | {new for name, new in following.items() if new != name}
+    found = dict[int, str]()
+    for step in program.steps:
+        names = reads_writes(step)[0]
+        if isinstance(step, HostStep) and HOST_OPS[step.op].overwrites and following.get(names[0]) == step.outputs[0]:
+            found[id(step)], *names = names
+        read.update(names)
+    return {step for step, state in found.items() if state not in read}
+
+
+def _host(step: HostStep, arrays: list[Array], in_place: bool) -> list[Array]:
     try:
-        return HOST_OPS[step.op](arrays, {**step.attrs, **step.constants})
+        return HOST_OPS[step.op](arrays, {**step.attrs, **step.constants}, in_place)
     except MemoryError as exc:
         text = " ".join(str(exc).split())
         raise CapacityError(f"step {step.name!r}: host operator {step.op!r} needs more memory ({text})") from None

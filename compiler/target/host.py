@@ -56,6 +56,11 @@ class HostModel:
     def _moves(self, op: g.Operator) -> float:
         return self.moved_byte * _nbytes(op)
 
+    @_cycles.register(g.Write)
+    @_cycles.register(g.WriteTokens)
+    def _written(self, op: g.Write | g.WriteTokens) -> float:
+        return self.moved_byte * 2 * op.inputs[1].nbytes  # a cache is written in place
+
     @_cycles.register(g.Cells)
     def _cells(self, op: g.Cells) -> float:
         return self.mac * op.macs + self.byte * _nbytes(op) + self.softmax_byte * op.functions

@@ -94,10 +94,9 @@ def rotate(x: Int8, position: Int32, *, cosine: Int16, sine: Int16) -> Int8:
 
 def write_rows(cache: Int8, rows: Int8, position: Int32) -> Int8:
     """`cache` (1, C, N, 1) with `rows` (T, C), each in place of its token's position modulo N."""
-    result = cache.copy()
     places = int(position[0]) * len(rows) + np.arange(len(rows))
-    result[0, :, places % cache.shape[2], 0] = rows
-    return result
+    cache[0, :, places % cache.shape[2], 0] = rows
+    return cache
 
 
 def write_columns(cache: Int8, block: Int8, position: Int32, *, tokens: int = 1) -> Int8:
@@ -105,10 +104,10 @@ def write_columns(cache: Int8, block: Int8, position: Int32, *, tokens: int = 1)
 
     `tokens` is T, which divides B.
     """
-    size, result = block.shape[2], cache.copy()
+    size = block.shape[2]
     first = int(token_places(position, tokens, cache.shape[1], "the cache")[0]) // size * size
-    result[0, first : first + size, :, 0] = block[0, :, :, 0].T
-    return result
+    cache[0, first : first + size, :, 0] = block[0, :, :, 0].T
+    return cache
 
 
 def reciprocal_shifts(context: int) -> tuple[int, int, int]:
@@ -335,7 +334,7 @@ ROWS = (
     HostOp(batch_matmul, _batch_multiplied, {}, WIDE, count=2, c=_batch_matmul_in_c, narrow=True),
     HostOp(rms_norm, _normed, _PER_ELEMENT, c=_rms_norm_in_c),
     HostOp(rotate, _rotated, _ANGLES, _PLACED, count=2, c=_rotate_in_c),
-    HostOp(write_rows, _with_rows, {}, _PLACED, count=3, c=_write_rows_in_c),
-    HostOp(write_columns, _with_columns, {"tokens": SIZE}, _PLACED, count=3, c=_write_columns_in_c),
+    HostOp(write_rows, _with_rows, {}, _PLACED, count=3, c=_write_rows_in_c, overwrites=True),
+    HostOp(write_columns, _with_columns, {"tokens": SIZE}, _PLACED, count=3, c=_write_columns_in_c, overwrites=True),
     HostOp(attention, _attended, {**_GROUPS, **TWO_SCALES, "seen": SIZE}, _PLACED, count=4, c=_attention_in_c),
 )

@@ -82,7 +82,8 @@ class HostOp:
     files, and `KINDS` or `kinds` say which values are allowed. `rule` gives shape and dtype of the result. There are
     `count` inputs, or with 0 at least one, of one of `dtypes`, of one of `ranks` dimensions where these are given. `c`
     writes the operator's call in C; a program with an operator without one, or with inputs or results of int16 where
-    `narrow` says that C has those of int8 alone, cannot be emitted as C.
+    `narrow` says that C has those of int8 alone, cannot be emitted as C. One that `overwrites` changes its first input,
+    a cache, and returns it.
     """
 
     function: Callable[..., AnyArray]
@@ -93,10 +94,17 @@ class HostOp:
     count: int = 1
     c: Translation | None = None
     narrow: bool = False
+    overwrites: bool = False
 
-    def __call__(self, arrays: list[AnyArray], attrs: Attrs) -> list[AnyArray]:
-        """The only result, in a list, for input arrays and attributes, constant arrays among them."""
-        return [self.function(*arrays, **attrs)]
+    def __call__(self, arrays: list[AnyArray], attrs: Attrs, in_place: bool = False) -> list[AnyArray]:
+        """The only result, in a list, for input arrays and attributes, constant arrays among them.
+
+        Inputs stay as they are; with `in_place` an operator that `overwrites` changes the first.
+        """
+        first, *others = arrays
+        if self.overwrites and not in_place:
+            first = first.copy()
+        return [self.function(first, *others, **attrs)]
 
     @cached_property
     def _parameters(self) -> list[Parameter]:

@@ -144,9 +144,8 @@ def rotate_pairs(x: Int16, position: Int32, *, cosine: Int16, sine: Int16, heads
 
 def write_tokens(cache: Int16, rows: Int16, position: Int32, *, start: int) -> Int16:
     """`cache` (N, C) with elements `start` to `start + C` of `rows`, one of each token, at the tokens' positions."""
-    result = cache.copy()
-    result[token_places(position, len(rows), len(cache), "the cache")] = rows[:, start : start + cache.shape[1]]
-    return result
+    cache[token_places(position, len(rows), len(cache), "the cache")] = rows[:, start : start + cache.shape[1]]
+    return cache
 
 
 def cache_attention(
@@ -294,7 +293,7 @@ ROWS = (
     HostOp(token_logits, _logits, {"scale": Array(1, ("float32",))}, ("int32",), count=2),
     HostOp(embed_tokens, _embedded, {**_PER_CHANNEL, "table": Array(2, ("int8",))}, ("int32",)),
     HostOp(rotate_pairs, _turned, {**_ANGLES, "heads": SIZE}, _PLACED, count=2),
-    HostOp(write_tokens, _written, {"start": Int(0)}, _PLACED, count=3),
+    HostOp(write_tokens, _written, {"start": Int(0)}, _PLACED, count=3, overwrites=True),
     HostOp(cache_attention, _attended, {**_HEADS, **_ONE}, _PLACED, count=3),
     HostOp(gated_product, _gated, {**_ONE, "shift": Int(-31, 62)}, ("int32",)),
 )

@@ -1,5 +1,6 @@
 """Placement and replay: constants once, inputs every time, mistakes before the device is touched."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,7 @@ def test_a_host_step_that_needs_more_memory_than_there_is(monkeypatch):
         raise MemoryError("Unable to allocate 3 GiB")
 
     program = host_program("reshape", (4,), {"shape": [4]})
-    monkeypatch.setitem(HOST_OPS, "reshape", full)
+    monkeypatch.setitem(HOST_OPS, "reshape", replace(HOST_OPS["reshape"], function=full))
     with pytest.raises(CapacityError, match="step 's': host operator 'reshape' needs more memory .Unable to allocate"):
         run(program, {"x": np.zeros(4, np.int8)})
 
@@ -302,6 +303,31 @@ def test_state_is_read_and_assigned_and_left_by_a_run_that_fails(binds, monkeypa
         ):
             with pytest.raises(InputError, match=text):
                 loaded.state = wrong
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_cache_is_written_in_place_where_nothing_else_reads_it(elsewhere):
+    cache = Tensor("cache", (3, 2), "int16", "state", np.zeros((3, 2), np.int16), "after")
+    tensors = [cache, Tensor("row", (1, 2), "int16", "input"), Tensor("at", (1,), "int32", "input")]
+    tensors += [Tensor("after", (3, 2), "int16"), *(Tensor(n, (6,), "int16", "output") for n in ("y", "old"))]
+    read = {"y": "after", "old": "cache" if elsewhere else "after"}
+    steps = [HostStep(n, "reshape", [x], [n], {"shape": [6]}) for n, x in read.items()]
+    steps.insert(0, HostStep("write", "write_tokens", ["cache", "row", "at"], ["after"], {"start": 0}))
+    program, expected = Executable(VTA, "kept", {t.name: t for t in tensors}, steps), np.zeros((3, 2))
+    with Loaded(program, open_device("model", VTA)) as loaded:
+        arrays, results = [], []
+        for at, value in ((1, 5), (0, -7), (1, 9)):
+            before = expected.copy()
+            expected[at] = value
+            found = loaded.run({"row": np.full((1, 2), value, np.int16), "at": np.array([at], np.int32)})
+            results.append((found, {"y": expected.flatten(), "old": (before if elsewhere else expected).flatten()}))
+            arrays.append(loaded._kept["cache"])
+            results.append((loaded.state, {"cache": expected.copy()}))
+        assert (arrays[0] is arrays[2]) != elsewhere
+        loaded.reset()
+        results.append((loaded.state, {"cache": np.zeros((3, 2))}))
+    for found, wanted in results:  # what a run or `state` gave stays
+        assert all(np.array_equal(found[name], values) for name, values in wanted.items())
 
 
 def test_states_that_exchange_their_values():
