@@ -311,8 +311,10 @@ def test_a_cache_is_written_in_place_where_nothing_else_reads_it(elsewhere):
     tensors = [cache, Tensor("row", (1, 2), "int16", "input"), Tensor("at", (1,), "int32", "input")]
     tensors += [Tensor("after", (3, 2), "int16"), *(Tensor(n, (6,), "int16", "output") for n in ("y", "old"))]
     read = {"y": "after", "old": "cache" if elsewhere else "after"}
-    steps = [HostStep(n, "reshape", [x], [n], {"shape": [6]}) for n, x in read.items()]
-    steps.insert(0, HostStep("write", "write_tokens", ["cache", "row", "at"], ["after"], {"start": 0}))
+    steps: list[LaunchStep | HostStep] = [
+        HostStep("write", "write_tokens", ["cache", "row", "at"], ["after"], {"start": 0}),
+        *(HostStep(n, "reshape", [x], [n], {"shape": [6]}) for n, x in read.items()),
+    ]
     program, expected = Executable(VTA, "kept", {t.name: t for t in tensors}, steps), np.zeros((3, 2))
     with Loaded(program, open_device("model", VTA)) as loaded:
         arrays, results = [], []

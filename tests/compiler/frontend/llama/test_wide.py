@@ -102,7 +102,8 @@ def test_a_file_gives_what_was_saved(llama, tmp_path, own_classifier):
     assert found.form == "wide" and again.read_bytes() == path.read_bytes()
     assert (found.matrices["classifier"] is found.matrices["embedding"]) != own_classifier
     assert np.array_equal(logits_of(found, 12)(TEXT), logits_of(integers, 12)(TEXT))
-    arrays = dict[str, Any](np.load(path))
+    arrays: dict[str, Any] = {}
+    arrays.update(np.load(path))
     np.savez(path, **{key: value for key, value in arrays.items() if key != "gate.range"})
     with pytest.raises(FileError, match=r"has no 'gate.range'; the file is damaged"):
         read_integers(read_source(path))
