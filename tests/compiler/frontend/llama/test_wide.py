@@ -107,10 +107,12 @@ def test_a_file_gives_what_was_saved(llama, tmp_path, own_classifier):
     np.savez(path, **{key: value for key, value in arrays.items() if key != "gate.range"})
     with pytest.raises(FileError, match=r"has no 'gate.range'; the file is damaged"):
         read_integers(read_source(path))
-    np.savez(path, **arrays | {"epsilon": np.array([-1.0])})
+    changed: dict[str, Any] = arrays | {"epsilon": np.array([-1.0])}
+    np.savez(path, **changed)
     with pytest.raises(FileError, match="epsilon holds values that are not above 0"):
         read_integers(read_source(path))
-    np.savez(path, **arrays | {"kind": np.array("a Llama in wide integers, 0")})
+    changed = arrays | {"kind": np.array("a Llama in wide integers, 0")}
+    np.savez(path, **changed)
     with pytest.raises(FileError, match="holds no language model in integers"):
         read_integers(read_source(path))
 
