@@ -44,11 +44,13 @@ class Template:
         )
         environment.filters["tojson"] = _json
         environment.globals["raise_exception"] = _refuse
-        self._codec, self._errors = codec, jinja2.TemplateError
+        self._codec = codec
         try:
             self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as exc:
             raise FileError(f"{self._name}: line {exc.lineno}: {one_line(exc)}; give a template in Jinja") from None
+        except Exception as exc:  # of the compiler of a template that somebody else wrote
+            raise FileError(f"{self._name}: {one_line(exc)}; give a template in Jinja") from None
         self._names = {"bos_token": "", "eos_token": ""} | dict(codec.named)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
@@ -60,7 +62,7 @@ class Template:
                 size += len(part)
                 if size > _PROMPT_CHARACTERS:
                     _refuse(f"it makes more than {_PROMPT_CHARACTERS:,} characters of them")
-        except (self._errors, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as exc:
+        except Exception as exc:  # filters and methods raise errors of all classes
             raise InputError(f"{self._name} does not take these messages: {one_line(exc)}") from None
         tokens = self._codec.encode("".join(parts), special=True)
         begin = list(self._codec.begin)

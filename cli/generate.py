@@ -20,7 +20,7 @@ from ..compiler.frontend.source import read_source
 from ..compiler.graph import Graph, Operator
 from ..compiler.target.host import HostModel
 from ..compiler.target.variants import in_blocks
-from ..hw.errors import UnsupportedError
+from ..hw.errors import InputError, UnsupportedError
 from ..runtime.executable import Executable, LaunchStep
 from ..runtime.language import TextCodec, codec_file, language_model, open_codec
 from ..runtime.launch import Launch
@@ -31,7 +31,7 @@ from ..sim.profile import profile
 from ..sim.timing import predict
 from . import report
 from .chat import Conversation, Template, converse, read_template
-from .completions import Completions, Defaults
+from .completions import STOPS, Completions, Defaults
 from .endpoint import PORT, Endpoint, new_key, parse_address
 from .layers import run_rows
 from .options import Choices, Where, config_option, context_option, json_option, where_options
@@ -69,6 +69,8 @@ class Speech:
         for option, given in random.items():
             if given and not (self.sampling.temperature or served):
                 raise click.UsageError(f"{option} is for choices at random; give --temperature above 0, too")
+        if served and (len(self.stops) > STOPS or "" in self.stops):
+            raise InputError(f"--stop: give at most {STOPS} texts of at least one character each")
         if self.chat and served:
             raise click.UsageError("--chat and --serve: give one of them; a server answers chats, too")
         if self.system is not None and not self.chat:
@@ -237,7 +239,7 @@ def command(
     if graph is not None:
         clock, memory = where.clock_hz, None if where.dram is None else load_dram(where.dram)
         result = shares(graph, executable, writer.positions, writer.blocks, clock, memory) | result
-        steps = speech.tokens or _TOKENS
+        steps = speech.tokens or min(_TOKENS, writer.model.context)
         result |= {"compared": recomputing(graph, executable, steps, clock, memory)} if compare else {}
         result |= {"perplexity": _perplexity(model, context, graph, texts)} if texts else {}
     if as_json:
@@ -253,7 +255,8 @@ def write_text(writer: Writer, speech: Speech, prompt: str, echo: bool) -> dict[
     """Write a text that begins with `prompt`: its facts for JSON."""
     codec = writer.codec
     tokens = [*codec.begin, *codec.encode(prompt, special=True)]
-    _, answer = writer.answer(tokens, speech.sampling.chooser(speech.seed or 0), speech.tokens or _TOKENS, speech.stops)
+    count = speech.tokens or min(_TOKENS, writer.model.context)
+    _, answer = writer.answer(tokens, speech.sampling.chooser(speech.seed or 0), count, speech.stops)
     shown = ""
     for piece in answer:
         if echo:

@@ -290,6 +290,7 @@ def _language_model(
     with report.progress(f"quantising {model}") as advance:
         integers = integers_of(checkpoint, given, form)
         step_of(integers)  # raises for one that cannot be computed
+        texts = texts or (0 if force else 1)  # without a measure nothing says that the integers are of use
         measured = given[:texts] if given else measured_texts(checkpoint, texts) if texts else []
         advance(what=f"perplexity on {report.counted(len(measured), 'text')}")
         found = perplexities(checkpoint, logits_of(integers, checkpoint.sizes.context), measured) if measured else {}
@@ -319,6 +320,7 @@ def _texts(path: str, model: Checkpoint, tokenizer: str | None, calibration: str
     text = read_regular(calibration, "a text file", TEXT_BYTES).decode(errors="replace")
     most = min(LENGTH, model.sizes.context)
     texts = [[*known.begin, *known.encode(line.strip())][:most] for line in text.splitlines() if line.strip()]
+    texts = [tokens for tokens in texts if tokens]
     if not texts:
         raise FileError(f"{calibration}: holds no text; give a file with a text in each line")
     return texts

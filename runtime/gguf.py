@@ -68,6 +68,8 @@ def read_gguf(path: str | Path, content: bytes) -> Gguf:
         if name in tensors or not 0 < dims <= _MOST_DIMS:
             raise FileError(f"{path}: tensor {name[:60]!r} comes twice or has {dims} dimensions; the file is damaged")
         shape = tuple(reversed([head.number("Q") for _ in range(dims)]))
+        if 0 in shape:
+            raise FileError(f"{path}: tensor {name[:60]!r} has a dimension of 0; the file is damaged")
         tensors[name] = Place(shape, head.number("I"), head.number("Q"))
     alignment = facts.get("general.alignment", 32)
     if type(alignment) is not int or not 0 < alignment <= _MOST_ALIGNMENT:

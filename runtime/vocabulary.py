@@ -78,16 +78,26 @@ class Vocabulary:
             for k in range(words)
         ]
         self._strips = spell is _of_spaces
+        # whether the package leaves out characters that are no piece
+        self._drops = self._strips and not (made.model.unk_token or made.model.byte_fallback)
 
     def encode(self, text: str, special: bool = False) -> list[int]:
-        """As of `TextCodec`."""
+        """As of `TextCodec`. Raises `InputError` for characters without a token."""
         try:
             text.encode()
         except UnicodeEncodeError as exc:
             wrong = text[exc.start]
             raise InputError(f"the prompt holds {wrong!r}, which is no character; give a text in UTF-8") from None
         self._made.encode_special_tokens = not special
-        return self._made.encode(text, add_special_tokens=False).ids
+        with _named("the text has no tokens"):
+            found = self._made.encode(text, add_special_tokens=False)
+        end = 0
+        for first, last in [*found.offsets, (len(text), len(text))] if self._drops else []:
+            if lost := text[end:first].strip():
+                wrong = next((c for c in text if self._made.token_to_id(c) is None and c.strip()), lost[0])
+                raise InputError(f"the prompt holds {wrong!r}, for which the tokenizer has no token")
+            end = max(end, last)
+        return found.ids
 
     def piece(self, previous: int, token: int) -> bytes:
         """As of `TextCodec`. The first piece of a text loses a space that SentencePiece puts before a text."""
@@ -148,8 +158,8 @@ def _of_json(path: Path, words: int) -> Vocabulary:
         made.no_truncation()
         made.no_padding()
         ids, plain = (made.encode("a", add_special_tokens=special).ids for special in (True, False))
-    count = len(ids) - len(plain)
-    begin = ids[:count] if ids[count:] == plain else []
+    at = next((k for k in range(len(ids)) if ids[k : k + len(plain)] == plain), 0)
+    begin = ids[:at]
     ends, facts = set[int](), dict[str, Any]()
     for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
         facts = _object(path.parent / name)

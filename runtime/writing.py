@@ -48,6 +48,7 @@ class Text:
         self._program, self._model = program, model
         self.tokens: list[int] = []
         self.position = 0
+        self._last = 0  # position of the token that went in last
 
     def begin(self, prompt: Sequence[int]) -> int:
         """Make `prompt` the text. Returns how many of its tokens need not go in, as the text before began with them.
@@ -60,6 +61,9 @@ class Text:
         if len(prompt) >= context:
             raise InputError(f"the prompt has {len(prompt)} tokens, the context {context}; shorten the prompt")
         kept = len(os.path.commonprefix([self.tokens[: self.position], list(prompt[:-1])]))
+        waiting = self._model.waiting
+        if kept // waiting != self._last // waiting:  # other values wait, which would take the place of those kept
+            kept -= kept % waiting
         self.tokens, self.position = list(prompt), kept
         return kept
 
@@ -84,6 +88,7 @@ class Text:
                 given = given[:1]
             logits = self._program.run(_inputs(given, start))["logits"][0]
             self.position = start + len(given)
+            self._last = self.position - 1
             following: int | None = None
             if self.position < len(self.tokens):
                 following = self.tokens[self.position]

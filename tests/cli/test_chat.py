@@ -64,6 +64,9 @@ def test_names_that_a_model_has_not_are_empty():
         ("{{ 'a' + 1 }}", InputError, "does not take these messages: "),
         ("{{ messages.append(1) }}", InputError, "does not take these messages: "),
         ("{{ messages.__class__.__mro__ }}", InputError, "does not take these messages: "),
+        ("{{ messages|xmlattr }}", InputError, "does not take these messages: "),
+        ("{{ cycler().next() }}", InputError, "does not take these messages: "),
+        ("{{" * 60, FileError, "give a template in Jinja"),
         ("{% for k in range(10**9) %}{% endfor %}", InputError, "Range too big"),
         (
             "{% for k in range(99999) %}{{ 'a' * 99999 }}{% endfor %}",

@@ -202,6 +202,17 @@ def test_the_tokens_of_a_users_own(tmp_path):
     assert found.decode(found.encode(" a")) == " a"  # without a space of its own none is dropped
 
 
+def test_characters_without_a_token_are_refused(tmp_path):
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1, "</s>": 2}, []))
+    made.post_processor = tokenizers.processors.TemplateProcessing("</s> $A </s>", None, [("</s>", 2)])
+    made.save(str(tmp_path / "tokenizer.json"))
+    found = open_codec("x", tmp_path / "tokenizer.json", 3)
+    assert found.encode("ab") == [0, 1] and found.begin == (2,)
+    for text in ("c", "acb", "ab日"):
+        with pytest.raises(InputError, match="the prompt holds '[c日]', for which the tokenizer has no token"):
+            found.encode(text)
+
+
 def test_what_stands_beside_tokenizer_json(tmp_path):
     made = trained(BYTES(False))
     made.save(str(tmp_path / "tokenizer.json"))

@@ -106,6 +106,18 @@ def test_a_text_that_begins_as_the_one_before_goes_on_behind_it():
     assert text.begin([2, 4]) == 0 and text.begin([1, 4]) == 0
 
 
+def test_values_that_wait_for_their_cache_are_those_of_the_text():
+    """Of tokens 4 to 7 of another text the device holds no more than the cache, where all four go together."""
+    text = Text(Counter(), MODEL._replace(waiting=4))
+    assert text.begin([1, 2, 3, 4, 5, 6, 7, 8]) == 0
+    list(text.write(9, most_likely))  # the last to go in is token 7
+    assert text.begin([1, 2, 3, 4, 5, 6, 9]) == 6
+    assert text.begin([1, 2, 3, 4, 5, 6, 9]) == 6
+    assert text.begin([1, 2, 3, 9]) == 0
+    list(text.write(5, most_likely))
+    assert text.begin([1, 2, 3, 9, 1]) == 4 and text.begin([1, 2, 3, 8]) == 3
+
+
 def test_a_text_goes_on_token_by_token_up_to_the_next_block():
     program = Counter()
     text = Text(program, MODEL._replace(block=3))

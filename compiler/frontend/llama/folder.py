@@ -30,6 +30,7 @@ _OF_LAYER = {
     "values.bias": "self_attn.v_proj.bias",
 }
 _UNUSED = "rotary_emb.inv_freq"  # a table that follows from config.json
+_MOST_DIMS = 4  # of a tensor
 _TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _MOST_HEAD = 1 << 26  # bytes of a file's JSON
 
@@ -100,10 +101,13 @@ class _Facts:
 def _sizes(facts: _Facts) -> Sizes:
     path = facts.path
     if "quantization_config" in facts.values:
-        method = str((facts.values["quantization_config"] or {}).get("quant_method", "unknown"))
+        given = facts.values["quantization_config"]
+        method = str(given.get("quant_method", "unknown") if isinstance(given, dict) else given)
         raise UnsupportedError(f"{path}: weights quantised by {method:.40}; give the folder in float, or a GGUF file")
     if (activation := facts.get("hidden_act", str, "silu")) != "silu":
         raise UnsupportedError(f"{path}: hidden_act = {activation!r:.40}; must be 'silu'")
+    if (share := facts.above_0("partial_rotary_factor", 1.0)) != 1:
+        raise UnsupportedError(f"{path}: partial_rotary_factor = {share}; only whole heads are turned")
     if facts.get("use_sliding_window", bool, False):
         raise UnsupportedError(f"{path}: use_sliding_window; attention over a window of positions is not supported")
     width, heads = facts.get("hidden_size", int), facts.get("num_attention_heads", int)
@@ -134,7 +138,9 @@ def _rates(facts: _Facts, width: int) -> np.ndarray:
     rates = rates_of(width, base)
     if kind == "llama3":
         return _llama3(inner, rates)
-    return linear_rates(path, rates, "none" if kind == "default" else kind, inner.above_0("factor", 1.0))
+    if kind == "default":
+        return rates
+    return linear_rates(path, rates, kind, inner.above_0("factor") if kind == "linear" else 1.0)
 
 
 def _llama3(scaling: _Facts, rates: np.ndarray) -> np.ndarray:
@@ -163,12 +169,13 @@ def _array(path: Path, name: str, content: Any, facts: dict[str, Any], start: in
     kind, shape, ends = (
         (facts.get(key) for key in ("dtype", "shape", "data_offsets")) if isinstance(facts, dict) else [None] * 3
     )
-    if kind not in _TYPES:
+    if not isinstance(kind, str) or kind not in _TYPES:
         raise UnsupportedError(
             f"{path}: tensor {name} is {kind!r:.20}; must be {', '.join(_TYPES)}, or give a GGUF file"
         )
     shape, ends = (found if isinstance(found, list) else [-1] for found in (shape, ends))
-    if len(ends) != 2 or any(type(n) is not int or n < 0 for n in [*shape, *ends]):
+    whole = all(type(n) is int for n in [*shape, *ends])
+    if len(ends) != 2 or len(shape) > _MOST_DIMS or not whole or min(shape, default=1) < 1 or min(ends) < 0:
         raise FileError(f"{path}: tensor {name} has a shape or a place that are no numbers; the file is damaged")
     dtype, (first, last) = np.dtype(_TYPES[kind]), ends
     if last - first != math.prod(shape) * dtype.itemsize or start + last > len(content):

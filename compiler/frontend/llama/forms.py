@@ -12,7 +12,7 @@ from ...graph.reference import run
 from ..source import Source
 from .checkpoint import Checkpoint, read_checkpoint
 from .measure import Logits, by_steps, perplexities
-from .quantise import KIND, Integers, Stored, calibrate, own_texts, quantised, static_integers, weights_of
+from .quantise import KIND, Integers, Stored, calibrate, own_texts, quantised, static_integers, unfit, weights_of
 from .step import decoder_step
 from .wide import WIDE_KIND, WideIntegers, stored_wide, wide_integers, wide_step
 
@@ -31,7 +31,7 @@ def integers_of(
     that of float32, else the wide one. Raises as `calibrate`, `quantised` and `wide_integers`.
     """
     texts = texts or own_texts(model)
-    if form != WideIntegers.form and not (form is None and any(layer.biases for layer in model.layers)):
+    if form != WideIntegers.form and not (form is None and unfit(model)):
         static = quantised(model, calibrate(model, texts))
         if form is not None or _suffices(model, static, texts):
             return static

@@ -226,10 +226,20 @@ def calibrate(
     return magnitudes
 
 
-def quantised(model: Checkpoint, ranges: Ranges) -> Integers:
-    """The integers of a model whose values stay within `ranges`. Raises `UnsupportedError` for one with biases."""
+_MOST_EPSILON = 1e-4  # that norms may leave out: far below the mean squares of Llamas
+
+
+def unfit(model: Checkpoint) -> str:
+    """What the static form has not of a model; empty where it has all."""
     if any(layer.biases for layer in model.layers):
-        raise UnsupportedError(f"{model.name}: queries, keys and values have biases, which its integers have not")
+        return "queries, keys and values have biases"
+    return f"norms add an epsilon of {model.epsilon:g}" if model.epsilon > _MOST_EPSILON else ""
+
+
+def quantised(model: Checkpoint, ranges: Ranges) -> Integers:
+    """The integers of a model whose values stay within `ranges`. Raises `UnsupportedError` where `unfit` says why."""
+    if why := unfit(model):
+        raise UnsupportedError(f"{model.name}: {why}, which the static form has not; give --form wide")
 
     def of_layers(name: str) -> np.ndarray:
         return np.stack([getattr(layer, name) for layer in model.layers])

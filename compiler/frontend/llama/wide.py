@@ -28,7 +28,7 @@ _RESIDUAL = ("embedding", "middle", "end", "attention_out", "hidden_out")  # val
 OF_LAYERS = ("queries", "keys", "values", "gate", "up", "hidden")  # values with a step in each layer
 _ROOM_16, _ROOM_32 = 2, 16  # times the largest magnitude that was seen fit into int16, and int32
 _INT16, _INT32 = 1 << 15, 1 << 31
-_MOST_EPSILON = 1 << 60
+_MOST_EPSILON = 1 << 59  # of a sum of squares, in squares of the step
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,8 @@ class _WideStep:
         self.states: list[State] = []
         turned = angles(model.rates, context)
         self.cosine, self.sine = (np.round(f(turned) * (1 << PAIR_BITS)).astype(np.int16) for f in (np.cos, np.sin))
-        self.step = model.ranges["residual", 0] * _ROOM_32 / _INT32
+        least = math.sqrt(model.sizes.width * model.epsilon / _MOST_EPSILON)
+        self.step = max(model.ranges["residual", 0] * _ROOM_32 / _INT32, least)
 
     def graph(self) -> g.Graph:
         """The whole step."""
@@ -163,7 +164,7 @@ class _WideStep:
     ) -> tuple[g.Tensor, g.Tensor, float]:
         """`layer` of the norm of the residual `x`, and what the scales are multiples of."""
         step, width = float(max(np.abs(gain).max(), 1e-30)) / (_INT16 - 1), x.shape[1]
-        epsilon = min(round(width * self.model.epsilon / self.step**2), _MOST_EPSILON)
+        epsilon = round(width * self.model.epsilon / self.step**2)
         whole = np.round(gain.astype(np.float64) / step).astype(np.int16)
         unit = step * math.sqrt(width) / (1 << ROOT_BITS)
         return *self.layer(name, x, matrices, gain=whole, epsilon=epsilon), unit

@@ -334,6 +334,9 @@ def test_damage_of_later_versions_is_named(tmp_path, change, text):
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu'; must be 'silu'"),
         ({"use_sliding_window": True}, "attention over a window of positions is not supported"),
         ({"quantization_config": {"quant_method": "gptq"}}, "weights quantised by gptq; give the folder in float"),
+        ({"quantization_config": "awq"}, "weights quantised by awq; give the folder in float"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5; only whole heads are turned"),
+        ({"rope_scaling": {"type": "linear"}}, "has no 'factor'"),
         ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "a rotary embedding scaled by 'yarn'; linear and llama3"),
         ({"rope_scaling": {"type": "linear", "factor": -1.0}}, "factor = -1.0, must be above 0"),
         ({"rope_scaling": 3}, "rope_scaling must be a JSON object"),
@@ -361,7 +364,9 @@ def test_damaged_folders_are_named(tmp_path):
         (b"", "has 0 bytes"),
         (struct.pack("<Q", 2) + b"[]", "its head must be a JSON object"),
         (whole.replace(b'"F32"', b'"I32"'), "is 'I32'; must be F32, F16, BF16"),
+        (whole.replace(b'"F32"', b'["f"]'), "is .'f'.; must be F32, F16, BF16"),
         (whole.replace(b'"shape":[50,32]', b'"shape":[-5,32]'), "a shape or a place that are no numbers"),
+        (whole.replace(b'"shape":[50,32]', b'"shape":[0, 77]'), "a shape or a place that are no numbers"),
         (whole[: 8 + size] + np.full(1 << 16, np.nan, "<f4").tobytes(), "hold values that are not finite"),
     ):
         file.write_bytes(content)

@@ -19,6 +19,8 @@ from tilewright.hw.errors import InputError, UnsupportedError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.language import language_model
 from tilewright.runtime.loader import Loaded
+from tilewright.runtime.sampling import most_likely
+from tilewright.runtime.writing import Text
 
 
 @pytest.fixture
@@ -172,3 +174,18 @@ def test_lanes_are_two_halves_of_heads():
     second = lanes.queries[32:64].tolist()  # of query heads 1 and 4
     assert second == [4, 6, 16, 18, *rest, 5, 7, 17, 19, *rest]
     assert lanes.outputs[16:24].tolist() == [4, 5, 6, 7, 16, 17, 18, 19]
+
+
+def test_a_text_that_begins_as_another_finds_its_own_keys_and_values(llama):
+    """Values wait 16 tokens long for their cache: those of the text before must not get into this one's."""
+    graph = import_model(llama(context=48))
+    executable = compile_graph(graph, PRESETS["tiny"])
+    prompts = [[1, *range(3, 33)], [1, *range(3, 9), 20, 21], [1, *range(3, 9), 20, 39, 5]]
+    with Loaded(executable, open_device("model", executable.cfg)) as loaded:
+        text = Text(loaded, language_model(executable))
+        for prompt in prompts:
+            text.begin(prompt)
+            found = [step.logits for step in text.write(len(prompt) + 4, most_likely)]
+            steps = Steps(graph)
+            expected = [steps.logits(token) for token in text.tokens[: text.position]]
+            assert np.array_equal(found, expected[-len(found) :])

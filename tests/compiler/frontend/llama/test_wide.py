@@ -64,14 +64,28 @@ def test_biases_rates_and_epsilon_are_the_checkpoints(llama, heads, kv_heads):
     model, rng = read_checkpoint(llama(heads=heads, kv_heads=kv_heads)), np.random.default_rng(7)
     s = model.sizes
     biases = [tuple(rng.normal(0, 2, n).astype("f4") for n in (s.width, s.kv_width, s.kv_width)) for _ in model.layers]
+    plain_layers = replace(model, epsilon=0.1)
     layers = tuple(replace(layer, biases=each) for layer, each in zip(model.layers, biases))
     model = replace(model, layers=layers, rates=model.rates / 3, epsilon=0.1)
     integers = integers_of(model)
     assert integers.form == "wide"
     found, real = logits_of(integers, 12)(TEXT), FloatLlama(model, 12).logits(TEXT)
     assert np.sqrt(np.mean((found - real) ** 2)) < 0.03 * real.std()
-    with pytest.raises(UnsupportedError, match="small: queries, keys and values have biases"):
-        integers_of(model, form="static")
+    for wrong, text in ((model, "queries, keys and values have biases"), (plain_layers, "norms add an epsilon of 0.1")):
+        with pytest.raises(UnsupportedError, match=f"small: {text}, which the static form has not; give --form wide"):
+            integers_of(wrong, form="static")
+    assert integers_of(plain_layers).form == "wide"
+
+
+def test_a_small_residual_does_not_cut_epsilon(llama):
+    model = read_checkpoint(llama())
+    layers = tuple(
+        replace(each, attention_out=each.attention_out * 1e-9, hidden_out=each.hidden_out * 1e-9)
+        for each in model.layers
+    )
+    model = replace(model, embedding=model.embedding * np.float32(1e-9), layers=layers)
+    found, real = logits_of(integers_of(model, form="wide"), 12)(TEXT), FloatLlama(model, 12).logits(TEXT)
+    assert np.sqrt(np.mean((found - real) ** 2)) < 0.03 * real.std()
 
 
 def test_tokens_in_blocks_and_one_by_one_are_equal(model):
