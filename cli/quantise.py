@@ -282,6 +282,8 @@ def _language_model(
 ) -> None:
     if tokenizer is not None and calibration is None:
         raise click.UsageError(f"--tokenizer {tokenizer} is for the texts of --calibration; give both or neither")
+    if not texts and not force:
+        raise click.UsageError("--texts 0 measures nothing, so that a bad model would be written; give --force, too")
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output': the file of integers to write, X.npz")
     check_output(output, (".npz",), {"MODEL": model, "--tokenizer": tokenizer, "--calibration": calibration})
@@ -290,7 +292,6 @@ def _language_model(
     with report.progress(f"quantising {model}") as advance:
         integers = integers_of(checkpoint, given, form)
         step_of(integers)  # raises for one that cannot be computed
-        texts = texts or (0 if force else 1)  # without a measure nothing says that the integers are of use
         measured = given[:texts] if given else measured_texts(checkpoint, texts) if texts else []
         advance(what=f"perplexity on {report.counted(len(measured), 'text')}")
         found = perplexities(checkpoint, logits_of(integers, checkpoint.sizes.context), measured) if measured else {}

@@ -71,7 +71,7 @@ def test_formats_of_the_same_weights_write_the_same(tilewright, refused, tmp_pat
     assert texts[0] == texts[1]
     refused(9, "6 tokens do not fit the context of 5", "generate", path, *FACTS, 6, "--context", 5)
     integers = tmp_path / "m.npz"
-    assert tilewright("quantise", path, "-o", integers, "--context", 7, "--texts", 0).status == 0
+    assert tilewright("quantise", path, "-o", integers, "--context", 7, "--texts", 0, "--force").status == 0
     refused(9, "8 tokens do not fit the context of 7", "generate", integers, "--tokenizer", path, *FACTS, 8)
     refused(5, "a context is chosen for a Llama in float", "compile", integers, "-o", "x.tw", "--context", 5)
 

@@ -38,11 +38,14 @@ def test_a_text_of_the_integers_is_that_of_the_checkpoint(tilewright, small, tmp
 
 def test_scales_are_those_of_the_lines_of_a_file(tilewright, small, tmp_path):
     (tmp_path / "text").write_text("ab ab\n\n" + "ba " * 99 + "\n")  # the second is cut to the context
-    given = ("--tokenizer", tmp_path / "tok.bin", "--calibration", tmp_path / "text", "--texts", 0)
+    unmeasured = ("--texts", 0, "--force")
+    given = ("--tokenizer", tmp_path / "tok.bin", "--calibration", tmp_path / "text", *unmeasured)
     done = tilewright("quantise", small, "-o", tmp_path / "a.npz", *given)
     assert done.status == 0 and done.out.endswith(" kB\n") and "perplexity" not in done.out
-    assert tilewright("quantise", small, "-o", tmp_path / "b.npz", "--texts", 0).status == 0
+    assert tilewright("quantise", small, "-o", tmp_path / "b.npz", *unmeasured).status == 0
     assert (tmp_path / "a.npz").read_bytes() != (tmp_path / "b.npz").read_bytes()
+    done = tilewright("quantise", small, "-o", tmp_path / "c.npz", "--texts", 0)
+    assert done.status == 2 and "--texts 0 measures nothing" in done.err and not (tmp_path / "c.npz").exists()
 
 
 def test_a_form_may_be_asked_for_and_a_bad_one_is_refused(tilewright, small, tmp_path, monkeypatch):
