@@ -21,9 +21,9 @@ def files(executable: Executable, name: str, tokenizer: str | Path) -> dict[str,
 
     Raises `UnsupportedError` where the executable is no language model, `FileError` for a file of another vocabulary.
     """
-    context, size, _ = language_model(executable)
-    words = Tokenizer(tokenizer, size)
-    names = {"network": name, "NETWORK": name.upper(), "CONTEXT": str(context)}
+    model = language_model(executable)
+    words = Tokenizer(tokenizer, model.words)
+    names = {"network": name, "NETWORK": name.upper(), "CONTEXT": str(model.context)}
     text = re.sub("|".join(names), lambda found: names[found[0]], (_FOLDER / MAIN).read_text("utf-8"))
     return {f"{name}_words.c": _vocabulary(name, words), MAIN: text}
 
