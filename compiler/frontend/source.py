@@ -275,7 +275,7 @@ def check_kind(path: str | Path) -> None:
     if not path.exists():
         raise FileError(f"{path}: no such file; give {_NETWORK}")
     check_format(path, _NETWORK, *_SUFFIX_OF)
-    if path.is_dir() and not kind_of(path):
+    if path.is_dir() and kind_of(path) != FOLDER:
         raise FileError(f"{path}: is a folder; give {_NETWORK}")
     if not kind_of(path):
         raise UnsupportedError(f"{path}: unknown kind of network; must be one of {', '.join(SUFFIXES)}")

@@ -523,6 +523,7 @@ def exact_mean(values, ties_up):
 
 def resized(x, size, align_corners=False, half_pixel_centers=False, offset=None):
     """Real interpolation; with integers the positions have ten bits after the point."""
+    real = x.dtype == float
     for k, out in enumerate(size):
         n, i = x.shape[2 + k], np.arange(out)
         step = (n - 1) / (out - 1) if align_corners and out > 1 else n / out
@@ -531,7 +532,7 @@ def resized(x, size, align_corners=False, half_pixel_centers=False, offset=None)
         shape = [-1 if axis == 2 + k else 1 for axis in range(4)]
         part = (place - low).reshape(shape)
         x = x.take(low, 2 + k) * (1 - part) + x.take(np.minimum(low + 1, n - 1), 2 + k) * part
-    return Near(x, 1e-4 if x.dtype == float and abs(x).max() < 9 else 0.51 if offset is not None else 2.5)
+    return Near(x, 1e-4 if real else 0.51 if offset is not None else 2.5)
 
 
 def convolved(x, weight, bias, strides, pads, dilations, groups, x_zero_point=0, ordered=False):
