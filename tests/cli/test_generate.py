@@ -40,6 +40,7 @@ def test_json_has_text_tokens_cycles_and_perplexity(tilewright, small):
     assert json.loads(tilewright(*small, *facts).out)["tokens"] == found["tokens"]
 
 
+@pytest.mark.circuit
 def test_the_metrics_of_the_last_token(tilewright, small, tmp_path):
     path = tmp_path / "p.json"
     done = tilewright(*small, "--tokens", 3, "--on", "timing", "--json", "--profile", path, "--profile", "-")

@@ -228,6 +228,7 @@ def test_ports_clock_and_addresses_of_the_block_design(cfg, board, ports):
 DOUBLE = TINY.replace(name="double", array_clock=2)
 
 
+@pytest.mark.circuit
 def test_two_clocks_come_from_one_oscillator(tmp_path):
     written = write_build(DOUBLE, PYNQ_Z1, tmp_path)
     top = written.verilog.read_text()
