@@ -56,13 +56,13 @@ def codec_file(model: str | Path, tokenizer: str | Path | None) -> Path:
 class LanguageModel(NamedTuple):
     """The longest text of a language model, in tokens, its words, and how many tokens a run may take together.
 
-    Values of `waiting` tokens wait in a state of their own before they go into the cache together.
+    Values of `pending` tokens wait in a state of their own before they go into the cache together.
     """
 
     context: int
     words: int
     block: int
-    waiting: int = 1
+    pending: int = 1
 
 
 def language_model(executable: Executable) -> LanguageModel:
@@ -84,8 +84,8 @@ def language_model(executable: Executable) -> LanguageModel:
             f"program {executable.name!r} is no language model: its inputs must be `token` and `position`, its output "
             "`logits`; give a checkpoint of llama2.c, .bin, or what `compile` made of one"
         )
-    waiting = next((t.shape[2] for t in executable.states if t.name.endswith(".values.block")), 1)
-    return LanguageModel(_context(executable, caches[0]), executable.outputs[0].shape[1], block, waiting)
+    pending = next((t.shape[2] for t in executable.states if t.name.endswith(".values.block")), 1)
+    return LanguageModel(_context(executable, caches[0]), executable.outputs[0].shape[1], block, pending)
 
 
 def _context(executable: Executable, room: int) -> int:

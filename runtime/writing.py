@@ -61,9 +61,9 @@ class Text:
         if len(prompt) >= context:
             raise InputError(f"the prompt has {len(prompt)} tokens, the context {context}; shorten the prompt")
         kept = len(os.path.commonprefix([self.tokens[: self.position], list(prompt[:-1])]))
-        waiting = self._model.waiting
-        if kept // waiting != self._last // waiting:  # other values wait, which would take the place of those kept
-            kept -= kept % waiting
+        pending = self._model.pending
+        if kept // pending != self._last // pending:  # other values wait, which would take the place of those kept
+            kept -= kept % pending
         self.tokens, self.position = list(prompt), kept
         return kept
 

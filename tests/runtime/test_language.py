@@ -124,7 +124,7 @@ def program(cache="0.keys.cache", token="token", shape=(1, 4, 9, 1), more=()):
 
 
 def test_a_program_that_is_no_language_model_is_named():
-    assert language_model(program()) == (9, 7, 1)
+    assert language_model(program()) == (9, 7, 1, 1)
     assert language_model(program(more=((3,), (1,)))) == LanguageModel(9, 7, 3)
     for wrong in (program(cache="x"), program(token="image"), program(shape=(9,))):
         with pytest.raises(UnsupportedError, match="program 'm' is no language model: its inputs must be"):

@@ -108,7 +108,7 @@ def test_a_text_that_begins_as_the_one_before_goes_on_behind_it():
 
 def test_values_that_wait_for_their_cache_are_those_of_the_text():
     """Of tokens 4 to 7 of another text the device holds no more than the cache, where all four go together."""
-    text = Text(Counter(), MODEL._replace(waiting=4))
+    text = Text(Counter(), MODEL._replace(pending=4))
     assert text.begin([1, 2, 3, 4, 5, 6, 7, 8]) == 0
     list(text.write(9, most_likely))  # the last to go in is token 7
     assert text.begin([1, 2, 3, 4, 5, 6, 9]) == 6

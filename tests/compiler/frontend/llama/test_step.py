@@ -131,7 +131,7 @@ def test_a_token_is_one_launch_of_the_context_that_suffices(llama):
     executable, steps = compile_graph(graph, PRESETS["pynq_z1_plus"]), Steps(graph)
     launches = executable.launches
     ends = [("position", 0, 64), ("position", 64, 80), ("block", 0, 4), ("block", 4, 5)]
-    assert [step.when for step in launches] == ends and language_model(executable) == (80, 40, 16)
+    assert [step.when for step in launches] == ends and language_model(executable) == (80, 40, 16, 16)
     text = [1, *np.random.default_rng(3).integers(2, 40, 67).tolist()]
     for token, found in zip(text, run(executable, "model", text), strict=True):
         assert np.array_equal(found, steps.logits(token))

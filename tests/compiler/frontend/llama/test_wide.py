@@ -151,7 +151,7 @@ def test_every_token_is_exact_on_the_device(llama, tmp_path, preset, ports):
     integers_of(read_checkpoint(llama(width=64, hidden=160, heads=4, kv_heads=2)), form="wide").save(path)
     graph, text = import_model(path), [1, 5, 39, 0, 17]
     executable, expected = compile_graph(graph, PRESETS[preset].replace(load_ports=ports)), by_steps(graph)(text)
-    assert len(executable.launches) == 9 and language_model(executable) == (12, 40, 1)
+    assert len(executable.launches) == 9 and language_model(executable) == (12, 40, 1, 1)
     with Loaded(executable, open_device("model", executable.cfg)) as loaded:
         for position, token in enumerate(text):
             inputs = {"token": np.array([token], np.int32), "position": np.array([position], np.int32)}
