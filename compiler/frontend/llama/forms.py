@@ -10,9 +10,9 @@ from ....hw.errors import FileError, UnsupportedError
 from ... import graph as g
 from ...graph.reference import run
 from ..source import Source
-from .checkpoint import Checkpoint, read_checkpoint
+from .checkpoint import Checkpoint, read_checkpoint, weight_count
 from .measure import Logits, by_steps, perplexities
-from .quantise import KIND, Integers, Stored, calibrate, own_texts, quantised, static_integers, unfit, weights_of
+from .quantise import KIND, Integers, Stored, calibrate, own_texts, quantised, static_integers, unfit
 from .step import decoder_step
 from .wide import WIDE_KIND, WideIntegers, stored_wide, wide_integers, wide_step
 
@@ -39,7 +39,8 @@ def integers_of(
 
 
 def _suffices(model: Checkpoint, integers: Integers, texts: Sequence[Sequence[int]]) -> bool:
-    most, few = int(min(_TOKENS, max(16, _WORK / weights_of(model.sizes)))), list[Sequence[int]]()
+    most = int(min(_TOKENS, max(16, _WORK / weight_count(model.sizes, own_classifier=False))))
+    few = list[Sequence[int]]()
     for text in texts:
         if len(text) > 1 and (left := most - sum(map(len, few))) > 1:
             few.append(text[:left])

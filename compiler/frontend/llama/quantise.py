@@ -8,7 +8,6 @@ same graph of the file: what depends on the order of float32 sums, the ranges, i
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from ....hw.errors import FileError, UnsupportedError
 from ....hw.foreign import npz_arrays
 from ....runtime.files import atomic_write
 from ..source import Source
-from .checkpoint import Checkpoint, Sizes, check_sizes, shapes
+from .checkpoint import Checkpoint, Sizes, check_sizes, shapes, weight_count
 from .floats import FloatLlama, sample
 
 KIND = "a Llama in integers, 2"  # of the file's `kind`
@@ -194,14 +193,9 @@ _WORK = (
 _FEWEST = 4  # of these texts
 
 
-def weights_of(sizes: Sizes) -> int:
-    """How many weights a token reads."""
-    return sum(math.prod(shape) for shape in shapes(sizes, own_classifier=False).values())
-
-
 def own_texts(model: Checkpoint, first_seed: int = 0, most: int = TEXTS) -> list[list[int]]:
     """Texts of tokens that the model writes itself, at most `most`. Raises `FileError` where float32 overflows."""
-    tokens = max(_FEWEST * 16, int(_WORK / weights_of(model.sizes)))
+    tokens = max(_FEWEST * 16, int(_WORK / weight_count(model.sizes, own_classifier=False)))
     count = min(most, max(_FEWEST, tokens // LENGTH))
     length = min(LENGTH, tokens // count, model.sizes.context)
     return [sample(model, length, seed) for seed in range(first_seed, first_seed + count)]
