@@ -6,6 +6,7 @@ rich honours NO_COLOR and writes plain text where the output is not a terminal.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PLAIN_WIDTH = 200  # columns of a table in a file or a pipe
+_GAP = 3  # columns between two of a table, where there is room
+_SHORTEST = 14  # columns that a shortened name keeps
+_WORDS = 3  # of a name, as in "conv_1 to conv_7"; a text of more is a sentence
 
 
 _CONTRACTS = {"double": "two roundings, as TensorFlow Lite Micro", "single": "one rounding, as onnxruntime"}
@@ -52,27 +56,66 @@ def say_contract(contract: str | None) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], total: Sequence[object] | None = None) -> None:
-    """Print `rows` under `columns`; a column whose cells are all numbers is aligned right. `total` is a last row."""
+    """Print `rows` under `columns`; a column whose cells are all numbers is aligned right. `total` is a last row.
+
+    A terminal that is too narrow never breaks a number: headings take several lines, long names are shortened, and
+    last the widest columns of numbers are left out, which a line below the table says.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    cells = [[_text(cell) for cell in row] for row in rows]
-    last = [[_text(cell) for cell in total]] if total else []
-    out = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=False)
-    for k, name in enumerate(columns):
-        numeric = all(_numeric(row[k]) for row in cells + last)
-        out.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in cells:
-        out.add_row(*row)
-    if last:
-        out.add_section()
-        out.add_row(*last[0])
-    width = None if sys.stdout.isatty() else PLAIN_WIDTH
-    console = Console(width=width, highlight=False, markup=False)
+    lines = [[_text(cell) for cell in row] for row in [*rows, *([total] if total else [])]]
+    numeric = [all(_numeric(line[k]) for line in lines) for k in range(len(columns))]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    widths, gap = _fit(columns, lines, numeric, room - 2) if room else ([PLAIN_WIDTH] * len(columns), _GAP)
+    out = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=False, padding=(0, gap // 2))
+    for name, width, right in zip(columns, widths, numeric, strict=True):
+        if width:
+            out.add_column(name, justify="right" if right else "left", overflow="fold", max_width=width)
+    for k, line in enumerate(lines):
+        if total and k == len(lines) - 1:
+            out.add_section()
+        out.add_row(*(_shortened(cell, width) for cell, width in zip(line, widths, strict=True) if width))
+    console = Console(width=room or PLAIN_WIDTH, highlight=False, markup=False)
     with console.capture() as capture:
         console.print(out)
     click.echo("\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines() if line.strip()))
+    if missing := [name for name, width in zip(columns, widths, strict=True) if not width]:
+        click.echo(f"no room for {', '.join(missing)} in {room} columns: widen the terminal, or write to a file")
+
+
+def _fit(
+    columns: Sequence[str], lines: Sequence[Sequence[str]], numeric: Sequence[bool], room: int
+) -> tuple[list[int], int]:
+    """The width of each column, 0: left out, where a terminal has `room` columns; and the gap between two columns."""
+    cells = [max((len(line[k]) for line in lines), default=0) for k in range(len(columns))]
+    one_line = [max(width, len(name)) for width, name in zip(cells, columns, strict=True)]
+    if sum(one_line) + _GAP * (len(columns) - 1) <= room:
+        return one_line, _GAP
+    words = [max((len(word) for word in name.split()), default=0) for name in columns]
+    widths = [max(pair) for pair in zip(cells, words, strict=True)]
+
+    def excess(gap: int) -> int:
+        return sum(widths) + gap * (sum(map(bool, widths)) - 1) - room
+
+    if excess(_GAP) <= 0:
+        return widths, _GAP
+    while excess(1) > 0:
+        texts = [k for k, width in enumerate(widths) if not numeric[k] and width > max(_SHORTEST, words[k])]
+        numbers = [k for k, width in enumerate(widths) if numeric[k] and width]
+        if texts:
+            widths[max(texts, key=widths.__getitem__)] -= 1
+        elif numbers:
+            widths[max(numbers, key=widths.__getitem__)] = 0
+        else:
+            break
+    return widths, 1
+
+
+def _shortened(cell: str, width: int) -> str:
+    """`cell` if it fits or is a sentence, which wraps; else its beginning and an ellipsis."""
+    return cell if len(cell) <= width or len(cell.split()) > _WORDS else cell[: width - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def records(rows: Sequence[Mapping[str, object]], total: Mapping[str, object] | None = None) -> None:

@@ -50,6 +50,28 @@ def test_numbers_are_aligned_right_and_nothing_is_cut(capsys):
     assert "\x1b" not in "".join(lines)
 
 
+@pytest.mark.parametrize("room", [60, 80, 100, 120])
+def test_no_terminal_breaks_a_number(room, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(room))
+    columns = ["step", "where", "MACs", "instructions", "bytes loaded", "bytes stored", "cycles", "device ms"]
+    numbers = [1814073344, 123456, 98765432, 87654321, 7569267, 75.69]
+    row = ["stage_4/unit_2/convolution_3.requantised", "device", *numbers]
+    with monkeypatch.context() as patch:
+        terminal = Terminal()
+        patch.setattr(sys, "stdout", terminal)
+        report.table(columns, [row, ["a", "host", *[""] * 6]], ["total", "", *numbers])
+    lines = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
+    missing = re.search(r"no room for (.*) in (\d+) columns", lines[-1])
+    gone = missing[1].split(", ") if missing else []
+    assert (missing is None or int(missing[2]) == room) and (room >= 100) == (not gone)
+    assert all(len(line) <= room for line in lines if not line.startswith("no room"))
+    kept = [f"{n:,}" for n, name in zip(numbers, columns[2:], strict=True) if name not in gone]
+    (first,) = [line for line in lines if "device" in line and "stage" in line]
+    (last,) = [line for line in lines if line.split()[:1] == ["total"]]
+    assert first.split()[2:] == last.split()[1:] == kept
+    assert first.split()[0][:8] == row[0][:8]
+
+
 def test_counts_have_their_noun():
     assert [report.counted(n, "launch", "launches") for n in (0, 1, 1000)] == [
         "0 launches",
