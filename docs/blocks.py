@@ -4,8 +4,10 @@ Python runs, and shell that is marked `sh`; of other shell the command lines are
 names, as a reader's session does. They run in a temporary folder that has `examples` and `tests` of the repository, so
 that paths are those of the repository's root. A comment directly above a block:
 
-    <!-- needs: torch, ../shared/models/kws_int8.tflite -->          modules and files without which it is skipped
+    <!-- needs: torch, stories260K.bin -->                           modules, and files that the reader downloads
     <!-- not run: it waits for clients until it is interrupted -->   why it is skipped
+
+A block without its modules or files is skipped; files are looked for in a folder beside the repository.
 
 Blocks that `make docs` writes are code of the repository, and are left out.
 """
@@ -13,6 +15,7 @@ Blocks that `make docs` writes are code of the repository, and are left out.
 from __future__ import annotations
 
 import doctest
+import functools
 import importlib.util
 import os
 import re
@@ -65,7 +68,13 @@ class Block:
 
 
 def _is_here(name: str) -> bool:
-    return (ROOT / name).exists() if "/" in name else importlib.util.find_spec(name) is not None
+    return name in _downloads() if "." in name else importlib.util.find_spec(name) is not None
+
+
+@functools.cache
+def _downloads() -> dict[str, Path]:
+    """The files of models that lie beside the repository, by name."""
+    return {path.name: path for path in (ROOT.parent / "shared" / "models").rglob("*.*")}
 
 
 def pages() -> list[Path]:
@@ -88,11 +97,9 @@ def running_blocks(page: Path) -> list[Block]:
 
 
 def prepare(folder: Path) -> None:
-    """Give an empty folder what pages read: parts of the repository, and the files beside it."""
-    for name in LINKED:
-        (folder / name).symlink_to(ROOT / name)
-    if not (folder.parent / "shared").exists() and (ROOT.parent / "shared").exists():
-        (folder.parent / "shared").symlink_to(ROOT.parent / "shared")
+    """Give an empty folder what pages read: parts of the repository, and files that the reader downloads."""
+    for name, path in ({name: ROOT / name for name in LINKED} | _downloads()).items():
+        (folder / name).symlink_to(path)
 
 
 def run(block: Block, names: dict[str, Any]) -> None:

@@ -4,8 +4,9 @@ A page holds a block between `<!-- generated: NAME -->` and `<!-- end -->`; NAME
 from the declarations, so that no number in them is typed, and the code from sim/spec.py; tests/test_docs.py refuses
 pages that are not current.
 
-With `--outputs` it runs the commands whose output the README shows, and replaces what stands there. The sentence below
-an output, which names day and machine, is written by hand. tests/test_readme.py compares all but measured numbers.
+With `--outputs` it runs the commands whose output README and pages show, and replaces what stands there. The sentence
+below an output, which names day and machine, is written by hand. tests/test_readme.py compares all but measured
+numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from tilewright.sim import dram, spec
 FOLDER = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 README = FOLDER.parent / "README.md"
-OUTPUT = re.compile(r"(<!-- output of: (make \w+) -->\n```\n)(.*?)(```\n<!-- end of output -->)", re.DOTALL)
+OUTPUT = re.compile(
+    r"(<!-- output of: (make \w+)(, its last lines)? -->\n```\n)(.*?)(```\n<!-- end of output -->)", re.DOTALL
+)
 # what the Makefile's targets run, once they have set up
 COMMANDS = {
     "make sim": ["examples/digits/run.py"],
@@ -293,7 +296,7 @@ def updated(text: str) -> str:
 
 
 def output_of(command: str) -> str:
-    """What the README's `command` prints here and now."""
+    """What `command` of a page prints here and now."""
     done = subprocess.run(
         [sys.executable, *COMMANDS[command]], cwd=README.parent, check=True, stdout=subprocess.PIPE, text=True
     )
@@ -301,8 +304,13 @@ def output_of(command: str) -> str:
 
 
 def with_outputs(text: str) -> str:
-    """The README's `text` with the output of every command that it shows."""
-    return OUTPUT.sub(lambda match: f"{match[1]}{output_of(match[2])}{match[4]}", text)
+    """A page's `text` with the output of every command that it shows: all of it, or as many last lines as now."""
+
+    def current(match: re.Match[str]) -> str:
+        lines = output_of(match[2]).splitlines(keepends=True)
+        return match[1] + "".join(lines[-match[4].count("\n") :] if match[3] else lines) + match[5]
+
+    return OUTPUT.sub(current, text)
 
 
 def main() -> None:
@@ -310,7 +318,7 @@ def main() -> None:
     for page in [README, *sorted(FOLDER.glob("*.md"))]:
         text = page.read_text()
         new = updated(text)
-        if page == README and "--outputs" in sys.argv[1:]:
+        if "--outputs" in sys.argv[1:]:
             new = with_outputs(new)
         if new != text:
             page.write_text(new)

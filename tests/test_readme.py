@@ -1,4 +1,4 @@
-"""README: what it shows as output is what the commands print, but for measured numbers."""
+"""The output that README and pages show is what the commands print, but for measured numbers."""
 
 import re
 
@@ -14,19 +14,14 @@ def kept(text: str) -> list[str]:
 
 
 @pytest.mark.circuit
-@pytest.mark.parametrize("command", ["make sim", "make bench"])
-def test_outputs_are_what_the_commands_print(generator, command, monkeypatch):
-    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)  # the bench names it, and the README's machine had none
+@pytest.mark.parametrize("page, command", [("README.md", "make sim"), ("docs/performance.md", "make bench")])
+def test_outputs_are_what_the_commands_print(generator, page, command, monkeypatch):
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)  # the bench names it, and the page's machine had none
     for package in ("tvm", "onnxruntime"):
         pytest.importorskip(package)
-    shown = {name: text for _, name, text, _ in generator.OUTPUT.findall(generator.README.read_text())}
-    assert set(shown) == set(generator.COMMANDS)
-    assert kept(shown[command]) == kept(generator.output_of(command)), "run: python docs/generate.py --outputs"
-
-
-def test_the_python_example_prints_what_it_says(generator, monkeypatch, capsys):
-    pytest.importorskip("tvm")
-    monkeypatch.chdir(generator.README.parent)
-    (source,) = re.findall(r"^```python\n(.*?)^```", generator.README.read_text(), re.S | re.M)
-    exec(source, {})
-    assert capsys.readouterr().out.strip() == source.rpartition("# ")[2].strip()
+    text = (generator.README.parent / page).read_text()
+    ((_, name, _, shown, _),) = generator.OUTPUT.findall(text)
+    assert name == command
+    assert kept(shown) == kept(generator.OUTPUT.search(generator.with_outputs(text))[4]), (
+        "python docs/generate.py --outputs"
+    )
