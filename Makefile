@@ -113,14 +113,14 @@ types: $(DEV) ## pyright
 	@ln -sfn ../../../cli/python/__init__.py build/pkg/tilewright/__init__.py
 	@ln -sfn ../../../cli/python/delegate.py build/pkg/tilewright/delegate.py
 	@ln -sfn ../../../cli/python/odimo.py build/pkg/tilewright/odimo.py
-	@$(BIN)/pyright
-	@$(BIN)/pyright -p pyright-strict.json
+	@$(BIN)/pyright & $(BIN)/pyright -p pyright-strict.json; strict=$$?; wait $$! && exit $$strict
 
 check: lint types $(DEV) ## everything that must pass before a change goes in: lint, types, quick tests and those of circuits
 	@$(BIN)/pytest -n $(JOBS) -m "not slow"
 
-docs: $(DEV) ## bring the generated tables in docs/ up to date
+docs: $(DEV) ## bring the generated tables and the picture in docs/ up to date
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/picture.py
 
 release: $(DEV) $(RELEASE) ## make sdist, wheel, bill of materials, licences and checksums in build/release; KEY=file signs them
 	@.ci/release $(KEY)

@@ -1,8 +1,11 @@
 """The output that README and pages show is what the commands print, but for measured numbers."""
 
 import re
+from pathlib import Path
 
 import pytest
+
+from tests.modules import module_of
 
 # times, rates and shares, rules as wide as they are, and how far onnxruntime's float sums are off on this processor
 MEASURED = re.compile(r"\b\d+\.\d+\b|\b\d+ %|\([^)]* logits differ[^)]*\)|─+|\s+")
@@ -25,3 +28,10 @@ def test_outputs_are_what_the_commands_print(generator, page, command, monkeypat
     assert kept(shown) == kept(generator.OUTPUT.search(generator.with_outputs(text))[4]), (
         "python docs/generate.py --outputs"
     )
+
+
+@pytest.mark.circuit
+def test_the_picture_is_that_of_the_network():
+    pytest.importorskip("tvm")
+    picture = module_of(Path(__file__).parents[1] / "docs" / "picture.py")
+    assert picture.OUT.read_text() == picture.picture(), "run: make docs"
