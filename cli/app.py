@@ -38,6 +38,7 @@ VERBS = {
     "replay": "Run recorded cases and compare all of memory.",
     "plan": "Plan the memory of a network's activations.",
     "assign": "Show which module runs each operator of a network.",
+    "operators": "List the operators that are read of networks' files.",
     "explain": "Show what each statement or operator costs, and why.",
     "report": "Write a page about a program: operators, timeline, memory, limits.",
     "verify": "Prove a program free of deadlocks and races.",

@@ -215,14 +215,13 @@ def vta_keys() -> str:
 
 
 def network_operators() -> str:
-    """The operators that each front end reads."""
-    from tilewright.compiler.frontend import onnx
-    from tilewright.compiler.frontend.onnx import deeploy_operators as deeploy
-    from tilewright.compiler.frontend.tflite import importer as operators
+    """The operators that are read, and of which formats."""
+    from tilewright.cli.operators import FORMATS, by_operator
 
-    rows = {"int8 `.tflite`": operators.OPERATORS, "QDQ `.onnx`": onnx.OPERATORS}
-    rows |= {"`.onnx` in Deeploy's dialect": [*deeploy.OPERATORS, "Constant"]}
-    return markdown(["file", "operators"], [[kind, ", ".join(sorted(names))] for kind, names in rows.items()])
+    rows = [
+        [name, *("yes" if kind in kinds else "" for kind in FORMATS)] for name, kinds in by_operator([*FORMATS]).items()
+    ]
+    return markdown(["operator", *FORMATS.values()], rows)
 
 
 def other_formats() -> str:
