@@ -7,6 +7,7 @@ is imported for it.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import os
@@ -95,6 +96,15 @@ class _Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         return completing(importlib.import_module(f".{module_of(cmd_name)}", __package__).command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb of a command line; one that does not exist is refused with the nearest that does."""
+        if not args[0].startswith("-") and args[0] not in VERBS:
+            near = difflib.get_close_matches(args[0], VERBS, 1)
+            ctx.fail(f"there is no verb {args[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The verbs from `VERBS` alone: their modules stay unloaded."""

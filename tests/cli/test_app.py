@@ -47,6 +47,13 @@ def test_an_unknown_verb_is_none_of_the_modules_beside_it():
     assert app.command.get_command(context, "layers") is None
 
 
+def test_an_unknown_verb_is_refused_with_the_nearest(tilewright):
+    near, far = tilewright("explian", "x"), tilewright("frobnicate")
+    assert (near.status, far.status) == (2, 2)
+    assert "there is no verb 'explian'; did you mean explain?" in near.err
+    assert "there is no verb 'frobnicate' (" in far.err
+
+
 def test_help_loads_no_verb():
     code = (
         "import sys; from tilewright.cli.main import run; run(['--help']); "
