@@ -16,13 +16,14 @@ from ..hw.isa import (
     OPERATIONS,
     PADDABLE,
     AluOp,
+    Instruction,
     Isa,
     Mem,
     Op,
     depth,
     entry_bytes,
     form_of,
-    instruction,
+    loads_of,
     mem_of,
     queue_of,
     row_of,
@@ -138,21 +139,22 @@ class Program:
             allowed = ", ".join(m.name for m in Mem if m in LOADABLE and depth(self.cfg, m) and m not in MICRO_OPS)
             raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} must be one of {allowed}, as Mem.INP")
         mem, margins = Mem(mem), integers("load: pads", pads, 4, "rows before, after, columns before, after")
-        op = Op.LOADP if pad_value else Op.LOAD
         if (any(margins) or pad_value) and mem not in PADDABLE:
             raise ProgramError(
                 f"load: {mem.name} cannot be padded; {', '.join(m.name for m in Mem if m in PADDABLE)} can"
             )
-        self._need_extensions(Op.LOAD, mem)
-        if instruction(op, mem) is None:
+        rows = loads_of(mem)
+        self._need(rows[0])
+        if pad_value and rows[-1].op != Op.LOADP:
             raise ProgramError(f"load: pad_value = {pad_value}: {mem.name} is padded with zeros alone")
-        self._need_extensions(op, mem)
-        fields = {"op": op, "mem": mem.id, "sram_base": sram, "dram_base": offset, "y_size": y_size, "x_size": x_size}
+        row = rows[-1] if pad_value else rows[0]
+        self._need(row)
+        fields = {**row.fields, "sram_base": sram, "dram_base": offset, "y_size": y_size, "x_size": x_size}
         fields["x_stride"] = x_size if x_stride is None or y_size == 1 else x_stride
         fields |= dict(zip(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), margins))
         if pad_value:
             fields["pad_value"] = pad_value
-        self._transfer(op.name, fields, buffer, at)
+        self._transfer(row.format, fields, buffer, at)
 
     def store(
         self,
@@ -178,7 +180,7 @@ class Program:
                 f"store: buffer {buffer.name!r} is {buffer.kind}; only output, temp and state buffers can be written"
             )
         mem = Mem.OUT if par is None else Mem.OUTQ
-        self._need_extensions(Op.STORE, mem)
+        self._need(row_of(Op.STORE, mem))
         fields = {"op": Op.STORE, "mem": mem.id, "sram_base": sram, "dram_base": offset, "y_size": y_size}
         fields |= {"x_size": x_size, "x_stride": x_size if x_stride is None or y_size == 1 else x_stride}
         if par is None:
@@ -348,7 +350,7 @@ class Program:
         self, what: str, op: Op, uops: Array, loops: _Loops, reset: bool, overwrite: bool, more: dict[str, int]
     ) -> None:
         """Record `op`, which multiplies; `what` is its name in messages, `more` are further fields."""
-        self._need_extensions(op)
+        self._need(row_of(op))
         if overwrite:
             need_extensions(self.cfg, ["overwrite"])
             if reset:
@@ -390,8 +392,8 @@ class Program:
         if problem := out_of_range(self.cfg, accesses):
             raise CapacityError(f"{what} {problem}")
 
-    def _need_extensions(self, op: Op, mem: Mem | None = None) -> None:
-        if missing := row_of(op, mem).missing(self.cfg):
+    def _need(self, row: Instruction) -> None:
+        if missing := row.missing(self.cfg):
             raise ProgramError(f"{missing} is not in configuration {self.cfg.name}; choose one that has it")
 
     def _check_open(self) -> None:
