@@ -119,13 +119,17 @@ class Expander(wiring.Component):
             )
             row = len(values) // (len(factors) // GROUP_BITS)
             for at in range(0, len(values), GROUP_BITS):
-                products.append(
-                    _product(values[at : at + GROUP_BITS].as_signed(), factors.word_select(at // row, GROUP_BITS))
-                )
+                products.append(_product(values[at : at + GROUP_BITS], factors.word_select(at // row, GROUP_BITS)))
         m.d.comb += self.data.eq(Cat(products))
 
 
 def _product(value: Value, scale: Value) -> Value:
-    """`value * scale` in 8 bits, by adders: synthesis may take multipliers for a product."""
-    low, high = (Mux(scale[k], value, 0) + (Mux(scale[k + 1], value, 0) << 1) for k in (0, 2))
+    """`value * scale` in 8 bits: the sum of both halves of `scale` times `value`, each bit of which is a LUT."""
+    low, high = (Cat(_function(k, value, scale[at : at + 2]) for k in range(6)).as_signed() for at in (0, 2))
     return (low + (high << 2))[: 2 * GROUP_BITS]
+
+
+def _function(bit: int, value: Value, scale: Value) -> Value:
+    """Bit `bit` of `value`, 4 bits with sign, times `scale`, 2 bits without, as a table of both."""
+    products = ((k % 16 - 16 * (k % 16 > 7)) * (k // 16) for k in range(64))
+    return C(sum((product >> bit & 1) << k for k, product in enumerate(products)), 64).bit_select(Cat(value, scale), 1)
