@@ -62,7 +62,7 @@ BUDGET = {
     "boards": 4_975,
     "cli": 10_310,
     "apps": 7_530,
-    "tools": 3_720,
+    "tools": 3_730,
     "tests": 69_300,
 }
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.isa import Mem
+from tilewright.hw.errors import AccessError, ProgramError
+from tilewright.hw.isa import Mem, Op
 from tilewright.runtime.layout import pack_dense_weights, pack_four_bits
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
@@ -68,6 +69,21 @@ def test_a_dense_layer_is_numpys_product(rng, cfg, parts):
         outputs, stats = run(program, inputs, device)
         np.testing.assert_array_equal(outputs["y"], wanted)
         assert stats.bytes_loaded["WGT4"] == 12 * cfg.wgt4_entry_bytes and stats.insns["LOADP.WGT4"] == parts
+
+
+def test_a_load_beyond_its_buffer_is_refused():
+    """By the recorder, and by the verifier, in the bytes that such entries have in DRAM."""
+    p = Program(FOUR)
+    w = p.buffer("w", (4, FOUR.wgt4_entry_bytes), signed=False)
+    with pytest.raises(ProgramError, match="loadp: reaches byte 180 of buffer 'w', which has 144"):
+        p.load(Mem.WGT4, 0, w, 1, x_size=4)
+    p.load(Mem.WGT4, 0, w, 1, x_size=3)
+    launch = p.finish()
+    verify(launch)
+    (at,) = np.flatnonzero(launch.insn[:, 0] & np.uint64(7) == Op.LOADP)
+    launch.insn[at] += np.array([1 << 26, 0], np.uint64)  # the next entry of DRAM
+    with pytest.raises(AccessError, match="ends at byte 180 of buffer .w., which has 144"):
+        verify(launch)
 
 
 @pytest.mark.circuit
