@@ -184,20 +184,19 @@ def pack_four_bits(entries: ArrayLike, cfg: Config) -> Array:
     entries = np.asarray(entries)
     if entries.shape[-2:] != (block := (cfg.block_out, cfg.block_in)) or entries.dtype.kind not in "iu":
         raise InputError(f"weights of 4 bits are {entries.dtype} {entries.shape}: must be integers (..., {block})")
-    wide = entries.astype(np.int64)
-    scales, values = np.zeros(wide.shape[:-1], np.int64), np.zeros_like(wide)
+    low, high = entries.min(-1), entries.max(-1)
+    divisor, scales = np.gcd.reduce(entries.astype(np.int16), axis=-1), np.zeros(low.shape, np.int16)
     for scale in range(_SCALES - 1, 0, -1):
-        value = wide // scale
-        fits = ((value * scale == wide) & (value >= -8) & (value <= 7)).all(-1)
-        scales[fits], values[fits] = scale, value[fits]
+        scales[(divisor % scale == 0) & (low >= -8 * scale) & (high <= 7 * scale)] = scale
     if not scales.all():
         at = tuple(np.argwhere(scales == 0)[0].tolist())
-        row = wide[at]
+        row = entries[at]
         raise InputError(
             f"weights of 4 bits: row {at}, from {row.min()} to {row.max()}, is no scale from 1 to {_SCALES - 1} times "
             "integers from -8 to 7; round it to one, or load it as WGT"
         )
-    nibbles = np.concatenate([scales, values.reshape(*values.shape[:-2], -1)], axis=-1)
+    values = entries // scales[..., None]
+    nibbles = np.concatenate([scales, values.reshape(*scales.shape[:-1], -1)], axis=-1)
     return pack_bits(nibbles, GROUP_BITS).reshape(*nibbles.shape[:-1], cfg.wgt4_entry_bytes)
 
 

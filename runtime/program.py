@@ -9,9 +9,10 @@ from contextlib import contextmanager
 import numpy as np
 
 from ..hw.config import Config, load_config
-from ..hw.errors import CapacityError, ProgramError
+from ..hw.errors import CapacityError, InputError, ProgramError
 from ..hw.isa import (
     LOADABLE,
+    LOADS,
     MICRO_OPS,
     OPERATIONS,
     PADDABLE,
@@ -34,11 +35,13 @@ from .access import Access, dram_access, out_of_range, scratchpad_accesses
 from .arrays import Array
 from .buffer import Buffer, Region, integers, shape_of
 from .launch import UOP_BUFFER, Launch, OriginStack, encode
+from .layout import pack_four_bits
 from .schema import is_a
 from .symbols import Symbol, note_limit
 from .tokens import Row, insert_tokens, nop
 from .uop import Kernel, Kernels, check_taps, encoded, loop_fields, need_extensions, pieces, uop_array
 
+_MOST = 1 << 12  # rows and entries of LOADP, exclusive
 _Loops = Sequence[tuple[int, int, int, int]]  # (extent, dst step, src step, wgt step)
 _AluLoops = Sequence[tuple[int, int, int]]  # (extent, dst step, src step)
 
@@ -280,6 +283,26 @@ class Program:
             self._append(nop(target, self._origins.number))
         self._pending[target].add(flag)
 
+    def pack_constants(self) -> None:
+        """Load constants of weights as entries of WGT4 where all of them have that form (extension `wgt4`)."""
+        readers = dict[int, list[Row]]()
+        for row in self._rows:
+            if row.buffer is not None:
+                readers.setdefault(id(row.buffer), []).append(row)
+        for buffer in self.buffers.values():
+            rows = readers.get(id(buffer), [])
+            if "wgt4" in self.cfg.extensions and buffer.data is not None and all(map(_loads_few, rows)) and rows:
+                entries = buffer.data.view(np.int8).reshape(-1, self.cfg.block_out, self.cfg.block_in)
+                try:
+                    data = pack_four_bits(entries, self.cfg)
+                except InputError:
+                    continue
+                buffer.shape, buffer.bits, buffer.signed, buffer.data = data.shape, 8, False, data.reshape(-1)
+                buffer.align = math.lcm(buffer.align, self.cfg.wgt4_entry_bytes)
+                for row in rows:
+                    row.format, row.fields = "LOADP", row.fields | loads_of(Mem.WGT4)[0].fields
+                    row.dram = dram_access(self.cfg, row.fields, row.symbol)
+
     def finish(self) -> Launch:
         """Encode: tokens, drain, FINISH, relocations, micro-ops. Later calls return the same launch."""
         if self._launch is None:
@@ -407,3 +430,9 @@ class Program:
         if channel not in self._channels:
             raise ProgramError(f"no token channel joins {source.name} and {target.name}")
         return channel
+
+
+def _loads_few(row: Row) -> bool:
+    """True for a load of weights of a size that LOADP has, too."""
+    f = row.fields
+    return f["op"] in LOADS and f["mem"] == Mem.WGT and max(f["y_size"], f["x_size"]) < _MOST

@@ -364,8 +364,8 @@ class Recorder:
     def __init__(self, cfg: Config, seed: int, words: int = 4096, *, without: frozenset[str] = frozenset()):
         self.cfg, self.program, self.rng = cfg, Program(cfg), np.random.default_rng(seed)
         self.extensions = cfg.extensions - without
-        acc = (cfg.batch, cfg.block_out)
-        shapes = {Mem.INP: (cfg.batch, cfg.block_in), Mem.WGT: (cfg.block_out, cfg.block_in), Mem.ACC: acc}
+        acc, shapes = (cfg.batch, cfg.block_out), dict[Mem, tuple[int, ...]]()
+        shapes |= {Mem.INP: (cfg.batch, cfg.block_in), Mem.WGT: (cfg.block_out, cfg.block_in), Mem.ACC: acc}
         shapes |= {Mem.ACC8: acc, Mem.PAR: (), Mem.TWGT: (cfg.ternary_blocks * cfg.block_out, cfg.block_in)}
         bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: 32, Mem.ACC8: 8, Mem.PAR: 32}
         bits[Mem.TWGT] = TERNARY_BITS

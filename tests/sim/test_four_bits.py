@@ -71,6 +71,30 @@ def test_a_dense_layer_is_numpys_product(rng, cfg, parts):
         assert stats.bytes_loaded["WGT4"] == 12 * cfg.wgt4_entry_bytes and stats.insns["LOADP.WGT4"] == parts
 
 
+def test_constants_are_packed_where_all_their_loads_allow_it(rng):
+    """Not one that is also loaded as something else, nor one of which a row has no such form."""
+    w = weights(rng, 3 * FOUR.block_out, FOUR.block_in, FOUR.block_in).reshape(3, FOUR.block_out, FOUR.block_in)
+    other = w.copy()
+    other[1, 2, 3] = 127
+    p, found = Program(FOUR), []
+    for name, data in (("few", w), ("also inputs", w), ("no form", other)):
+        raw = data.astype(np.int8).view(np.uint8).reshape(-1)
+        found.append(p.buffer(name, data.shape, kind="constant", data=raw))
+    p.load(Mem.INP, 0, found[1], 0)
+    y = p.buffer("y", (4, FOUR.batch, FOUR.block_out), kind="output")
+    for at, (buffer, entry) in enumerate(zip((found[0], *found), (2, 1, 1, 1))):
+        p.load(Mem.WGT, 4 * at, buffer, entry)
+        p.gemm([], dst=at, wgt=4 * at)
+    p.pack_constants()
+    p.store(0, y, 0, x_size=4)
+    assert [b.nbytes // 3 for b in found] == [FOUR.wgt4_entry_bytes, FOUR.wgt_entry_bytes, FOUR.wgt_entry_bytes]
+    verify(p.finish())
+    outputs, stats = run(p, {}, ModelDevice(FOUR))
+    wanted = [(data[entry] @ w[0, 0]).astype(np.int8) for data, entry in ((w, 2), (w, 1), (w, 1), (other, 1))]
+    np.testing.assert_array_equal(outputs["y"][:, 0], wanted)
+    assert (stats.insns["LOADP.WGT4"], stats.insns["LOAD.WGT"]) == (2, 2)
+
+
 def test_a_load_beyond_its_buffer_is_refused():
     """By the recorder, and by the verifier, in the bytes that such entries have in DRAM."""
     p = Program(FOUR)
