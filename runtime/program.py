@@ -298,7 +298,7 @@ class Program:
                 except InputError:
                     continue
                 buffer.shape, buffer.bits, buffer.signed, buffer.data = data.shape, 8, False, data.reshape(-1)
-                buffer.align = math.lcm(buffer.align, self.cfg.wgt4_entry_bytes)
+                buffer.align = math.lcm(Buffer.align, self.cfg.wgt4_entry_bytes)  # no longer of entries of WGT
                 for row in rows:
                     row.format, row.fields = "LOADP", row.fields | loads_of(Mem.WGT4)[0].fields
                     row.dram = dram_access(self.cfg, row.fields, row.symbol)
