@@ -25,9 +25,11 @@ def network(rng, inputs=512, outputs=512, kernel=0):
     scales, bias = rng.uniform(0.001, 0.01, outputs).astype(np.float32), rng.integers(-40000, 40000, outputs)
     image = (6, 6) if kernel else ()
     x, y = g.Tensor("x", (1, inputs, *image), scale=0.02, zero_point=-9), g.Tensor("y", (1, outputs, *image), scale=0.3)
-    facts = {"pads": (kernel // 2,) * 4} if kernel else {}
-    kind = g.QConv2d if kernel else g.QDense
-    op = kind("layer", (x,), y, weight, scales, bias.astype(np.int32), **facts)
+    layer = weight, scales, bias.astype(np.int32)
+    if kernel:
+        op = g.QConv2d("layer", (x,), y, *layer, pads=(1, 1, 1, 1))
+    else:
+        op = g.QDense("layer", (x,), y, *layer)
     return g.Graph("layer", (x,), (y,), (op,))
 
 
@@ -58,6 +60,8 @@ def test_weights_of_a_layer_are_loaded_as_4_bits(kernel):
 def test_weights_without_that_form_stay():
     rng = np.random.default_rng(1)
     graph = network(rng, 64, 64)
-    graph.ops[0].weight[5, 7] = 127
+    (layer,) = graph.ops
+    assert isinstance(layer, g.QDense)
+    layer.weight[5, 7] = 127
     names, _ = found(graph, FOUR, rng)
     assert "LOAD.WGT" in names and "LOADP.WGT4" not in names
