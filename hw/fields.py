@@ -127,13 +127,6 @@ EXTENSIONS: dict[str, Extension] = {
         "`out_bits` 8",
         "LUTs in the loads of accumulators; a quarter of the bytes to move",
     ),
-    "wgt4": Extension(
-        "memory id WGT4 loads weights of 4 bits, each times the scale of its row, also of 4 bits, as 8-bit weights",
-        "`wgt_bits` 8, `block_in` 4 or more; in the circuit, at most `8 * block_out` bits from all load ports at once",
-        "9 LUTs and 2 flip-flops for each bit that the load ports give at once; half of the bytes of weights to move",
-        "pad_value",
-        "whose instruction loads them",
-    ),
     "requant": Extension(
         "stores scale, round and clamp accumulators to bytes, with parameters per channel (PAR)",
         "`out_bits` 8; in the circuit, PAR entries of whole beats",
@@ -171,6 +164,13 @@ EXTENSIONS: dict[str, Extension] = {
         "LUTs and flip-flops: a tree of adders over `block_out` channels",
         "requant",
         "whose pipeline it uses",
+    ),
+    "wgt4": Extension(
+        "memory id WGT4 loads weights of 4 bits, each times the scale of its row, also of 4 bits, as 8-bit weights",
+        "`wgt_bits` 8, `block_in` 4 or more; in the circuit, at most `8 * block_out` bits from all load ports at once",
+        "9 LUTs and 2 flip-flops for each bit that the load ports give at once; half of the bytes of weights to move",
+        "pad_value",
+        "whose instruction loads them",
     ),
 }
 UNITS = tuple(COMPUTE_UNITS)
