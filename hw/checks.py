@@ -257,6 +257,13 @@ def check_extensions(cfg: Config) -> None:
         )
     if "depthwise_rows" in cfg.extensions:
         _check_rows(cfg)
+    if "wgt4" in cfg.extensions:
+        for name, found, wanted in (("wgt_bits", cfg.wgt_bits == 8, 8), ("block_in", cfg.block_in >= 4, "4 or more")):
+            if not found:
+                raise ConfigError(
+                    f"Config.extensions = wgt4: needs {name} = {wanted}, not {getattr(cfg, name)}; set that or leave "
+                    "wgt4 out"
+                )
     for name, moved in (("acc8", "loads"), ("requant", "stores")):
         if name in cfg.extensions and cfg.out_bits != 8:
             raise ConfigError(

@@ -33,6 +33,12 @@ def check_buildable(cfg: Config) -> None:
             f"Config.axi_bits = {cfg.axi_bits}: extension requant needs entries of PAR that are whole beats, and with "
             f"block_out = {cfg.block_out} they have {bits} bits; use at most {bits // 3}"
         )
+    most, ports = 8 * cfg.block_out, stripes(cfg)
+    if "wgt4" in cfg.extensions and ports * cfg.axi_bits > most:
+        raise UnsupportedError(
+            f"Config.axi_bits = {cfg.axi_bits}: extension wgt4 takes {most} bits at once with block_out = "
+            f"{cfg.block_out}, and the load unit has {ports} port{'s' * (ports > 1)}; use at most {most // ports}"
+        )
 
 
 def check_one_clock(cfg: Config, what: str) -> None:

@@ -26,6 +26,7 @@ EXTENSIONS = frozenset(fields.EXTENSIONS)
 UOP_BYTES = 4  # one micro-op
 PAR_BYTES = 12  # post-processing parameters of one channel
 TERNARY_BITS = 2  # a ternary weight: bit 0 non-zero, bit 1 sign
+GROUP_BITS = 4  # of a weight of WGT4, and of the scale of its row
 TABLE_SIZE = 256  # values of a table, one for each int8
 
 
@@ -125,6 +126,11 @@ class Config(Fields):
     def twgt_entry_bytes(self) -> int:
         """Bytes of one entry of ternary weights."""
         return self.twgt_entry_bits // 8
+
+    @property
+    def wgt4_entry_bytes(self) -> int:
+        """Bytes in DRAM of one entry of weights of 4 bits: a scale for each row, then the weights."""
+        return self.block_out * (self.block_in + 1) * GROUP_BITS // 8
 
     @property
     def acc_entry_bytes(self) -> int:

@@ -7,6 +7,7 @@
 | convolution weights | (o, i, kh, kw) | (ceil(o / block_out), ceil(i / block_in), kh, kw, block_out, block_in) |
 | dense weights | (o, i) | (ceil(o / block_out), ceil(i / block_in), block_out, block_in) |
 | depthwise weights | (c, kh, kw) | (entries, block_out, block_in): rows (cb, kh, kw, block) back to back |
+| weights of 4 bits | (..., block_out, block_in) | (..., entry bytes) |
 | ternary weights | (o, i, kh, kw) | (ceil(o / (ternary_blocks * block_out)), ceil(i / block_in), kh, kw, entry bytes) |
 | one value per channel (bias) | (o,) | (ceil(o / block_out), batch, block_out) |
 | post-processing parameters (PAR) | (o,) each | uint32 (ceil(o / block_out), block_out, 3) |
@@ -22,12 +23,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..hw.config import PAR_BYTES, TABLE_SIZE, TERNARY_BITS, Config
+from ..hw.config import GROUP_BITS, PAR_BYTES, TABLE_SIZE, TERNARY_BITS, Config
 from ..hw.errors import InputError
 from ..hw.isa import PAR
 from ..hw.rounding import CONTRACTS
 from .arrays import Array
-from .buffer import pack_bits
+from .buffer import pack_bits, unpack_bits
+
+_SCALES = 1 << GROUP_BITS  # of a row of WGT4, from 0 on
 
 
 def _rank(array: ArrayLike, rank: int, what: str) -> Array:
@@ -166,6 +169,42 @@ def pack_dense_weights(w: ArrayLike, cfg: Config) -> Array:
     """Packed weights of a dense layer from `w`."""
     w = _blocks(_blocks(_rank(w, 2, "dense weights"), 1, cfg.block_in), 0, cfg.block_out)
     return np.ascontiguousarray(w.transpose(0, 2, 1, 3))
+
+
+def pack_four_bits(entries: ArrayLike, cfg: Config) -> Array:
+    """Entries of WGT4, uint8 (..., cfg.wgt4_entry_bytes), of packed weights `entries`, (..., block_out, block_in).
+
+    Each row is the smallest scale from 1 to 15 that all of its weights are multiples of, by -8 to 7. Raises
+    `InputError` where a row has no such scale, where blocks are not those of `cfg`, and where it lacks extension wgt4.
+    """
+    if "wgt4" not in cfg.extensions:
+        raise InputError(
+            f"weights of 4 bits need extension wgt4, which {cfg.name} lacks; choose a configuration with it"
+        )
+    entries = np.asarray(entries)
+    if entries.shape[-2:] != (block := (cfg.block_out, cfg.block_in)) or entries.dtype.kind not in "iu":
+        raise InputError(f"weights of 4 bits are {entries.dtype} {entries.shape}: must be integers (..., {block})")
+    low, high = entries.min(-1), entries.max(-1)
+    divisor, scales = np.gcd.reduce(entries.astype(np.int16), axis=-1), np.zeros(low.shape, np.int16)
+    for scale in range(_SCALES - 1, 0, -1):
+        scales[(divisor % scale == 0) & (low >= -8 * scale) & (high <= 7 * scale)] = scale
+    if not scales.all():
+        at = tuple(np.argwhere(scales == 0)[0].tolist())
+        row = entries[at]
+        raise InputError(
+            f"weights of 4 bits: row {at}, from {row.min()} to {row.max()}, is no scale from 1 to {_SCALES - 1} times "
+            "integers from -8 to 7; round it to one, or load it as WGT"
+        )
+    values = entries // scales[..., None]
+    nibbles = np.concatenate([scales, values.reshape(*scales.shape[:-1], -1)], axis=-1)
+    return pack_bits(nibbles, GROUP_BITS).reshape(*nibbles.shape[:-1], cfg.wgt4_entry_bytes)
+
+
+def unpack_four_bits(entries: Array, cfg: Config) -> Array:
+    """The weights, int8 (..., block_out, block_in), that loads of WGT4 make of `entries`, uint8 (..., entry bytes)."""
+    nibbles = unpack_bits(entries.reshape(-1), GROUP_BITS).reshape(*entries.shape[:-1], 2 * cfg.wgt4_entry_bytes)
+    scales, values = nibbles[..., : cfg.block_out] & _SCALES - 1, nibbles[..., cfg.block_out :]
+    return values.reshape(*scales.shape, cfg.block_in) * scales[..., None]
 
 
 def pack_ternary_weights(w: ArrayLike, cfg: Config, *, layout: str = "OIHW") -> Array:

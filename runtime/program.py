@@ -9,20 +9,22 @@ from contextlib import contextmanager
 import numpy as np
 
 from ..hw.config import Config, load_config
-from ..hw.errors import CapacityError, ProgramError
+from ..hw.errors import CapacityError, InputError, ProgramError
 from ..hw.isa import (
     LOADABLE,
+    LOADS,
     MICRO_OPS,
     OPERATIONS,
     PADDABLE,
     AluOp,
+    Instruction,
     Isa,
     Mem,
     Op,
     depth,
     entry_bytes,
     form_of,
-    instruction,
+    loads_of,
     mem_of,
     queue_of,
     row_of,
@@ -33,11 +35,13 @@ from .access import Access, dram_access, out_of_range, scratchpad_accesses
 from .arrays import Array
 from .buffer import Buffer, Region, integers, shape_of
 from .launch import UOP_BUFFER, Launch, OriginStack, encode
+from .layout import pack_four_bits
 from .schema import is_a
 from .symbols import Symbol, note_limit
 from .tokens import Row, insert_tokens, nop
 from .uop import Kernel, Kernels, check_taps, encoded, loop_fields, need_extensions, pieces, uop_array
 
+_MOST = 1 << 12  # rows and entries of LOADP, exclusive
 _Loops = Sequence[tuple[int, int, int, int]]  # (extent, dst step, src step, wgt step)
 _AluLoops = Sequence[tuple[int, int, int]]  # (extent, dst step, src step)
 
@@ -138,21 +142,22 @@ class Program:
             allowed = ", ".join(m.name for m in Mem if m in LOADABLE and depth(self.cfg, m) and m not in MICRO_OPS)
             raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} must be one of {allowed}, as Mem.INP")
         mem, margins = Mem(mem), integers("load: pads", pads, 4, "rows before, after, columns before, after")
-        op = Op.LOADP if pad_value else Op.LOAD
         if (any(margins) or pad_value) and mem not in PADDABLE:
             raise ProgramError(
                 f"load: {mem.name} cannot be padded; {', '.join(m.name for m in Mem if m in PADDABLE)} can"
             )
-        self._need_extensions(Op.LOAD, mem)
-        if instruction(op, mem) is None:
+        rows = loads_of(mem)
+        self._need(rows[0])
+        if pad_value and rows[-1].op != Op.LOADP:
             raise ProgramError(f"load: pad_value = {pad_value}: {mem.name} is padded with zeros alone")
-        self._need_extensions(op, mem)
-        fields = {"op": op, "mem": mem.id, "sram_base": sram, "dram_base": offset, "y_size": y_size, "x_size": x_size}
+        row = rows[-1] if pad_value else rows[0]
+        self._need(row)
+        fields = {**row.fields, "sram_base": sram, "dram_base": offset, "y_size": y_size, "x_size": x_size}
         fields["x_stride"] = x_size if x_stride is None or y_size == 1 else x_stride
         fields |= dict(zip(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), margins))
         if pad_value:
             fields["pad_value"] = pad_value
-        self._transfer(op.name, fields, buffer, at)
+        self._transfer(row.format, fields, buffer, at)
 
     def store(
         self,
@@ -178,7 +183,7 @@ class Program:
                 f"store: buffer {buffer.name!r} is {buffer.kind}; only output, temp and state buffers can be written"
             )
         mem = Mem.OUT if par is None else Mem.OUTQ
-        self._need_extensions(Op.STORE, mem)
+        self._need(row_of(Op.STORE, mem))
         fields = {"op": Op.STORE, "mem": mem.id, "sram_base": sram, "dram_base": offset, "y_size": y_size}
         fields |= {"x_size": x_size, "x_stride": x_size if x_stride is None or y_size == 1 else x_stride}
         if par is None:
@@ -278,6 +283,26 @@ class Program:
             self._append(nop(target, self._origins.number))
         self._pending[target].add(flag)
 
+    def pack_constants(self) -> None:
+        """Load constants of weights as entries of WGT4 where all of them have that form (extension `wgt4`)."""
+        readers = dict[int, list[Row]]()
+        for row in self._rows:
+            if row.buffer is not None:
+                readers.setdefault(id(row.buffer), []).append(row)
+        for buffer in self.buffers.values():
+            rows = readers.get(id(buffer), [])
+            if "wgt4" in self.cfg.extensions and buffer.data is not None and all(map(_loads_few, rows)) and rows:
+                entries = buffer.data.view(np.int8).reshape(-1, self.cfg.block_out, self.cfg.block_in)
+                try:
+                    data = pack_four_bits(entries, self.cfg)
+                except InputError:
+                    continue
+                buffer.shape, buffer.bits, buffer.signed, buffer.data = data.shape, 8, False, data.reshape(-1)
+                buffer.align = math.lcm(Buffer.align, self.cfg.wgt4_entry_bytes)  # no longer of entries of WGT
+                for row in rows:
+                    row.format, row.fields = "LOADP", row.fields | loads_of(Mem.WGT4)[0].fields
+                    row.dram = dram_access(self.cfg, row.fields, row.symbol)
+
     def finish(self) -> Launch:
         """Encode: tokens, drain, FINISH, relocations, micro-ops. Later calls return the same launch."""
         if self._launch is None:
@@ -348,7 +373,7 @@ class Program:
         self, what: str, op: Op, uops: Array, loops: _Loops, reset: bool, overwrite: bool, more: dict[str, int]
     ) -> None:
         """Record `op`, which multiplies; `what` is its name in messages, `more` are further fields."""
-        self._need_extensions(op)
+        self._need(row_of(op))
         if overwrite:
             need_extensions(self.cfg, ["overwrite"])
             if reset:
@@ -390,8 +415,8 @@ class Program:
         if problem := out_of_range(self.cfg, accesses):
             raise CapacityError(f"{what} {problem}")
 
-    def _need_extensions(self, op: Op, mem: Mem | None = None) -> None:
-        if missing := row_of(op, mem).missing(self.cfg):
+    def _need(self, row: Instruction) -> None:
+        if missing := row.missing(self.cfg):
             raise ProgramError(f"{missing} is not in configuration {self.cfg.name}; choose one that has it")
 
     def _check_open(self) -> None:
@@ -405,3 +430,9 @@ class Program:
         if channel not in self._channels:
             raise ProgramError(f"no token channel joins {source.name} and {target.name}")
         return channel
+
+
+def _loads_few(row: Row) -> bool:
+    """True for a load of weights of a size that LOADP has, too."""
+    f = row.fields
+    return f["op"] in LOADS and f["mem"] == Mem.WGT and max(f["y_size"], f["x_size"]) < _MOST

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import CapacityError
-from ..hw.isa import Mem, entry_bytes, nop_of, room
+from ..hw.isa import INSTRUCTIONS, entry_bytes, nop_of, room
 from ..hw.units import Channel, Queue, between, channels, connected, queues, stripes
 from .access import Access, DramAccess
 from .arrays import Array
@@ -120,8 +120,9 @@ def dram_cells(access: DramAccess, granule: int) -> slice | Array:
 
 
 def dram_granule(cfg: Config) -> int:
-    """The largest number of bytes that divides every entry, and so every DRAM access."""
-    return math.gcd(*(entry_bytes(cfg, mem) for mem in Mem))
+    """The largest number of bytes that divides every entry that `cfg` moves, and so every DRAM access."""
+    moved = (row.mem for row in INSTRUCTIONS if row.mem is not None and not row.missing(cfg))
+    return math.gcd(*(entry_bytes(cfg, mem) for mem in moved))
 
 
 class TokenPass:

@@ -22,6 +22,7 @@ from ..hw.isa import (
     depth,
     entry_bytes,
     instruction,
+    loads_of,
     queue_of,
     room,
     row_of,
@@ -338,7 +339,9 @@ EIGHT = {"block_in": 8, "block_out": 8, "wgt_bytes": 1 << 12, "acc_bytes": 1 << 
 ROWS = PRESETS["tiny"].replace(
     name="rows", **EIGHT, dsp_packing=True, tables=1, extensions=_TABLES | {"depthwise_rows"}
 )
-
+# an entry of weights of 4 bits is 9 beats, or 4.5 of two ports
+FOUR = PRESETS["tiny"].replace(name="four", **EIGHT, axi_bits=32, extensions=PRESETS["tiny"].extensions | {"wgt4"})
+FOUR_TWO = FOUR.replace(name="four_two", load_ports=2)
 ODD_TWO = ODD.replace(
     name="odd_two",
     acc_bytes=1 << 12,
@@ -361,15 +364,16 @@ class Recorder:
     def __init__(self, cfg: Config, seed: int, words: int = 4096, *, without: frozenset[str] = frozenset()):
         self.cfg, self.program, self.rng = cfg, Program(cfg), np.random.default_rng(seed)
         self.extensions = cfg.extensions - without
-        acc = (cfg.batch, cfg.block_out)
-        shapes = {Mem.INP: (cfg.batch, cfg.block_in), Mem.WGT: (cfg.block_out, cfg.block_in), Mem.ACC: acc}
+        acc, shapes = (cfg.batch, cfg.block_out), dict[Mem, tuple[int, ...]]()
+        shapes |= {Mem.INP: (cfg.batch, cfg.block_in), Mem.WGT: (cfg.block_out, cfg.block_in), Mem.ACC: acc}
         shapes |= {Mem.ACC8: acc, Mem.PAR: (), Mem.TWGT: (cfg.ternary_blocks * cfg.block_out, cfg.block_in)}
         bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: 32, Mem.ACC8: 8, Mem.PAR: 32}
         bits[Mem.TWGT] = TERNARY_BITS
+        shapes[Mem.WGT4], bits[Mem.WGT4] = (cfg.wgt4_entry_bytes,), 8  # any bytes are scales and weights
         self.data = {
             mem: self._random(bits[mem], shape)
             for mem, shape in shapes.items()
-            if within(self.extensions, cfg.units, {"op": Op.LOAD, "mem": mem})
+            if within(self.extensions, cfg.units, loads_of(mem)[0].fields)
         }
         self.buffers = {mem: self.program.buffer(mem.name, a.shape, bits[mem]) for mem, a in self.data.items()}
         self.target = self.program.buffer("out", (words, *acc), cfg.out_bits, kind="output")

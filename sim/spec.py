@@ -67,7 +67,7 @@ class SpecDevice(DeviceMemory):
         held = (Mem.UOP, Mem.INP, Mem.WGT, Mem.PAR, Mem.ACC, Mem.TWGT, Mem.TUOP)
         pads = [Scratchpad(mem, (self.entry(mem, b"") for _ in range(depth(cfg, mem)))) for mem in held]
         self.uop, self.inp, self.wgt, self.par, self.acc, self.twgt, self.tuop = pads
-        self.scratchpads = {**dict(zip(held, pads)), Mem.ACC8: self.acc}
+        self.scratchpads = {**dict(zip(held, pads)), Mem.ACC8: self.acc, Mem.WGT4: self.wgt}
         words = ([0] * cfg.table_words for _ in range(room(cfg, Mem.PAR) - cfg.par_entries))
         self.tables = Scratchpad(Mem.PAR, words, cfg.par_entries)
 
@@ -95,19 +95,25 @@ class SpecDevice(DeviceMemory):
 
     def shape(self, mem: Mem) -> tuple[int, int, int]:
         """(rows, columns, bits of an element) of an entry of `mem`."""
-        cfg = self.cfg
+        cfg, mem = self.cfg, Mem.WGT if mem == Mem.WGT4 else mem
         columns = cfg.block_in if mem in (Mem.INP, Mem.WGT, Mem.TWGT) else cfg.block_out
         rows = {Mem.WGT: cfg.block_out, Mem.TWGT: cfg.ternary_blocks * cfg.block_out}.get(mem, cfg.batch)
         return rows, columns, 8 * entry_bytes(cfg, mem) // (rows * columns)
 
     def entry(self, mem: Mem, data: bytes | np.ndarray) -> list:
-        """The entry of `mem` that `data` encode, little-endian: element i is in bits [i * w, (i + 1) * w)."""
+        """The entry of `mem` that `data` encode, little-endian: element i is in bits [i * w, (i + 1) * w).
+
+        WGT4 has the scale of each row, 4 bits without sign, then elements of 4 bits, which are multiplied by it.
+        """
         number = int.from_bytes(data, "little")
         if mem in (Mem.UOP, Mem.TUOP):
             return [fields_of(number, self.isa.uop)]
         if mem == Mem.PAR:
             return [fields_of(number >> c * PAR.width, PAR) for c in range(self.cfg.block_out)]
         rows, columns, bits = self.shape(mem)
+        if mem == Mem.WGT4:
+            q = [[number >> 4 * (rows + r * columns + c) for c in range(columns)] for r in range(rows)]
+            return [[signed(value, 4) * (number >> 4 * r & 15) for value in q[r]] for r in range(rows)]
         value = ternary_value if mem == Mem.TWGT else signed
         return [[value(number >> (r * columns + c) * bits, bits) for c in range(columns)] for r in range(rows)]
 

@@ -29,6 +29,7 @@ from tilewright.runtime.files import atomic_write, sources_digest
 from tools.synth import RECORD
 
 SEED = 2026
+FITTED = EXTENSIONS - {"wgt4"}  # whose part is one block, counted alone (apps/explore/area.py)
 Facts = dict[str, Any]  # a JSON object: a point of the data file, or the whole file
 _CHOICES: dict[str, tuple] = {
     "uop_bytes": (1 << 10, 1 << 12, 1 << 14),
@@ -77,13 +78,11 @@ def points(seed: int = SEED) -> list[Point]:
         for k, (block, out) in enumerate(zip(_HELD_BLOCKS, off))
     ]
     held.sort(key=lambda point: point.config.macs_per_cycle)
-    small = Config(
-        name="all_on", block_in=4, block_out=4, par_entries=32, ppu_lanes=4, extensions=EXTENSIONS, **_ALL_ON
-    )
+    small = Config(name="all_on", block_in=4, block_out=4, par_entries=32, ppu_lanes=4, extensions=FITTED, **_ALL_ON)
     order = [Point("tiny", PRESETS["tiny"], False), Point("all_on", small, False)]
     fit = []
     for k, block in enumerate(_FIT_BLOCKS):
-        out = set(draw.sample(sorted(EXTENSIONS), draw.choice((0, 1, 2, 3))))
+        out = set(draw.sample(sorted(FITTED), draw.choice((0, 1, 2, 3))))
         fit.append(Point(f"fit{k}", _config(draw, f"fit{k}", block, out), False))
     fit.insert(_FIRST, Point("pynq_z1", PRESETS["pynq_z1"], False))
     for point, test in zip(fit[:_FIRST], held):
@@ -94,7 +93,7 @@ def points(seed: int = SEED) -> list[Point]:
 def _off(draw: random.Random, count: int) -> list[set[str]]:
     """Extensions that each of `count` configurations does without."""
     found: list[set[str]] = [set() for _ in range(count)]
-    for name in sorted(EXTENSIONS):
+    for name in sorted(FITTED):
         for place in draw.sample(range(count), TIMES_OFF):
             found[place].add(name)
     return found
@@ -104,7 +103,7 @@ def _config(draw: random.Random, name: str, block: Sequence[int], off: set[str])
     """A configuration of that block that can be built, without the extensions `off`."""
     if block[0] != block[1]:
         off = off | {"depthwise"}
-    extensions = frozenset(name for name in EXTENSIONS - off if declared[name].extends not in off)
+    extensions = frozenset(name for name in FITTED - off if declared[name].extends not in off)
     while True:
         fields = {field: draw.choice(values) for field, values in _CHOICES.items()}
         try:

@@ -45,8 +45,10 @@ def random_config(seed: int) -> Config:
         except ConfigError:
             continue
         # numbers of their own, so that the other fields of a seed stay
-        double = cfg.block_in >= 2 and np.random.default_rng([seed, 2]).random() < 0.2
-        return cfg.replace(array_clock=2) if double else cfg
+        double, few = (np.random.default_rng([seed, k]).random() < share for k, share in ((2, 0.2), (4, 0.4)))
+        if few and cfg.wgt_bits == 8 and cfg.block_in >= 4:
+            cfg = cfg.replace(extensions=cfg.extensions | {"pad_value", "wgt4"})
+        return cfg.replace(array_clock=2) if double and cfg.block_in >= 2 else cfg
 
 
 def random_memory(seed: int) -> Dram:
@@ -93,7 +95,7 @@ def _drawn(rng: np.random.Generator) -> dict[str, object]:
 def _extensions(rng: np.random.Generator) -> list[str]:
     """Names of extensions with those that they need."""
     found = set(STANDARD_EXTENSIONS) if rng.random() < 0.5 else set()
-    found |= {name for name in EXTENSIONS if rng.random() < 0.5}
+    found |= {name for name in EXTENSIONS if name != "wgt4" and rng.random() < 0.5}
     if "requant" not in found and rng.random() < 0.5:
         found.add("requant")
     if "requant" not in found:

@@ -26,6 +26,7 @@ _BITS = 8 * 4096  # of a RAMB36 without parity
 _WORD_BYTES = 8  # of the widest word of a RAMB36
 _BYTE_BITS = 9  # 8 bits and a parity bit, which holds data, too
 _PRODUCTS = 3  # DSPs of a lane of MUL; 32 x 31 bits of RESCALE and the post-processing unit take one more
+_EXPANDER = 9, 2  # LUTs and flip-flops for each bit of a beat, by which `wgt4` enlarges the load unit
 _MOVERS = 2  # of loads, and of the compute queue: a DSP each for the entries of a tile
 
 
@@ -72,7 +73,8 @@ def logic(cfg: Config, costs: Mapping[str, Any]) -> tuple[int, int]:
         sum(cost * features[part][name] for part, fitted in costs.items() for name, cost in fitted[count].items())
         for count in ("lut", "ff")
     )
-    return round(lut), round(ff)
+    expanded = cfg.axi_bits * stripes(cfg) * ("wgt4" in cfg.extensions)
+    return round(lut + _EXPANDER[0] * expanded), round(ff + _EXPANDER[1] * expanded)
 
 
 def clock_of(cfg: Config) -> tuple[float, float]:

@@ -66,6 +66,7 @@ class NetworkLaunch:
         for name, flags in self.rec.flags.items():
             self.bind[flags.name] = self.steps.declare(f"{name}.flags", flags.shape, "int8")
         macs = sum(op.macs for op in self.work)
+        self.rec.program.pack_constants()
         launch = self.rec.program.finish()
         symbols = {name: name for name in launch.patches.limits}
         self.steps.steps.append(LaunchStep(self.rec.program.name, launch, self.bind, macs, symbols))

@@ -48,6 +48,7 @@ class Mem(IntEnum):
     PAR = 6
     OUTQ = 7
     TWGT = 12  # ternary weights: of LOAD, what OUT is of STORE
+    WGT4 = 14  # weights of 4 bits and their scales: of LOADP, what PAR is of LOAD
     TUOP = 15  # micro-ops of unit `ternary`: of LOAD, what OUTQ is of STORE
 
     @property
@@ -149,6 +150,7 @@ INSTRUCTIONS = (
     Instruction(Op.LOADP, Mem.INP, "LOADP", Queue.LOAD, ("pad_value",), loads=Mem.INP, pads=True),
     Instruction(Op.LOADP, Mem.ACC, "LOADP", Queue.COMPUTE, ("pad_value",), loads=Mem.ACC, pads=True),
     Instruction(Op.LOADP, Mem.ACC8, "LOADP", Queue.COMPUTE, ("pad_value", "acc8"), loads=Mem.ACC, pads=True),
+    Instruction(Op.LOADP, Mem.WGT4, "LOADP", Queue.LOAD, ("pad_value", "wgt4"), loads=Mem.WGT, pads=True),
     Instruction(Op.DWGEMM, None, "DWGEMM", Queue.COMPUTE, ("depthwise",), loops=True),
     Instruction(Op.TERNARY, None, "TERNARY", Queue.TERNARY, loops=True, nop=True, unit="ternary"),
 )
@@ -254,6 +256,11 @@ def row_of(op: int, mem: int | None = None) -> Instruction:
     return row
 
 
+def loads_of(mem: Mem) -> tuple[Instruction, ...]:
+    """The rows that load `mem`: LOAD, where there is one, then LOADP."""
+    return tuple(row for row in INSTRUCTIONS if row.mem == mem and row.loads is not None)
+
+
 def mem_of(op: int, mem: int) -> Mem:
     """The memory of a LOAD, LOADP or STORE that is declared, by the id in its words."""
     found = row_of(op, mem).mem
@@ -285,12 +292,13 @@ def nop_of(queue: Queue) -> Instruction:
 
 
 def scratchpad_of(mem: Mem) -> Mem:
-    """The scratchpad that `mem` addresses: the accumulators for OUT, OUTQ and ACC8, else its own."""
+    """The scratchpad that `mem` addresses: accumulators for OUT, OUTQ and ACC8, weights for WGT4, else its own."""
     return _SCRATCHPADS[mem]
 
 
+_OWN_ENTRIES = (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.OUT, Mem.PAR, Mem.TWGT, Mem.WGT4)
 _ENTRY_BYTES = {
-    **{m: f"{m.name.lower()}_entry_bytes" for m in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.OUT, Mem.PAR, Mem.TWGT)},
+    **{m: f"{m.name.lower()}_entry_bytes" for m in _OWN_ENTRIES},
     Mem.ACC8: "lanes",
     Mem.OUTQ: "out_entry_bytes",
     Mem.TUOP: "uop_entry_bytes",

@@ -10,8 +10,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import TERNARY_BITS, Config
-from ..isa import Mem, Op, entry_bytes, room
+from ..isa import Mem, Op, entry_bytes, room, scratchpad_of
 from ..regs import Error
+from .expander import Expander, beats, shared
 from .fifo import KEEP, Fifo
 from .latencies import COMMAND_DEPTH, REQUEST_DEPTH, TILE_DEPTH
 from .ports import (
@@ -35,27 +36,30 @@ PART_BITS = 6  # of an entry's position in a beat
 
 def loaded_as(cfg: Config, mems: tuple[Mem, ...]) -> tuple[Mem, ...]:
     """The memory ids by which LOADs name the scratchpads `mems`."""
-    return (*mems, Mem.ACC8) if Mem.ACC in mems and "acc8" in cfg.extensions else mems
+    narrow = (("acc8", Mem.ACC8), ("wgt4", Mem.WGT4))
+    return (*mems, *(mem for name, mem in narrow if name in cfg.extensions and scratchpad_of(mem) in mems))
 
 
-def units(mem: Mem) -> int:
-    """Parts of an entry of `mem` whose bytes are a power of two: 3 for PAR, with its 12 bytes per channel."""
-    return 3 if mem == Mem.PAR else 1
+def units(cfg: Config, mem: Mem) -> int:
+    """Parts of an entry of `mem` whose bytes are a power of two: 3 for PAR, with its 12 bytes per channel; for WGT4 its
+    scales, and as many weights of each row."""
+    return {Mem.PAR: 3, Mem.WGT4: cfg.block_in + 1}.get(mem, 1)
 
 
-def in_units(mem: Mem, entries: Value) -> Value:
-    """`entries * units(mem)`, by an adder: synthesis takes multipliers for a product with 3."""
-    return entries + (entries << 1) if units(mem) == 3 else entries
+def in_units(cfg: Config, mem: Mem, entries: Value) -> Value:
+    """`entries * units(cfg, mem)`, by an adder: synthesis takes multipliers for a product."""
+    count = units(cfg, mem)
+    return entries if count == 1 else entries + (entries << count.bit_length() - 1)
 
 
 def chunks(cfg: Config, mem: Mem) -> int:
-    """Beats of an entry of `mem`, or 1."""
-    return units(mem) << max(beat_shift(cfg, mem), 0)
+    """Beats of an entry of `mem`, or 1; of WGT4, of one that begins with a beat."""
+    return beats(cfg) if mem == Mem.WGT4 else units(cfg, mem) << max(beat_shift(cfg, mem), 0)
 
 
 def beat_shift(cfg: Config, mem: Mem) -> int:
     """log2 of the beats of a unit (see `units`) in DRAM; negative where several units are in a beat."""
-    return (entry_bytes(cfg, mem) // units(mem) * 8).bit_length() - cfg.axi_bits.bit_length()
+    return (entry_bytes(cfg, mem) // units(cfg, mem) * 8).bit_length() - cfg.axi_bits.bit_length()
 
 
 def count_bits(cfg: Config) -> int:
@@ -214,20 +218,22 @@ class Planner(wiring.Component):
         with m.Switch(mem):
             for name in self.mems:
                 shift = beat_shift(self.cfg, name)
+                first, count = (in_units(self.cfg, name, value) for value in (at, entries))
                 with m.Case(name.id):
                     if shift >= 0:
-                        first, count = (in_units(name, value) for value in (at, entries))
                         m.d.comb += [req.addr.eq(first << shift), req.beats.eq(count << shift)]
                     else:
-                        end = at[:-shift] + entries + ((1 << -shift) - 1)
-                        m.d.comb += [req.addr.eq(at >> -shift), req.beats.eq(end >> -shift)]
+                        end = first[:-shift] + count + ((1 << -shift) - 1)
+                        m.d.comb += [req.addr.eq(first >> -shift), req.beats.eq(end >> -shift)]
 
 
 def step_layout(cfg: Config) -> data.StructLayout:
     """One entry to write: padding, or data from part `part` of a beat, with which the beat ends (`leave`) or not.
 
-    `data` and `single`, known ahead for the writer: it is neither padding nor `empty`; it is at most one beat.
+    `data` and `single`, known ahead for the writer: it is neither padding nor `empty`; it is at most one beat. `first`,
+    of weights of 4 bits: it is the first one of its request.
     """
+    first = {"first": 1} if "wgt4" in cfg.extensions else {}
     return data.StructLayout(
         {
             "mem": 3,
@@ -239,6 +245,7 @@ def step_layout(cfg: Config) -> data.StructLayout:
             "addr": count_bits(cfg) + 1,
             "part": PART_BITS,
             "leave": 1,
+            **first,
             "last": 1,
             "push": push_layout(),
             "index": INDEX_BITS,
@@ -286,7 +293,7 @@ class Walker(wiring.Component):
         with m.Switch(tile.mem):
             for name in self.mems:
                 with m.Case(name.id):
-                    bits = max(-beat_shift(self.cfg, name), 0)
+                    bits = 0 if name == Mem.WGT4 else max(-beat_shift(self.cfg, name), 0)
                     m.d.comb += full.eq(part[:bits].all() if bits else 1)
                     m.d.comb += single.eq(chunks(self.cfg, name) == 1)
         ends = (~tile.dense | (y == tile.y_final)) & (x == tile.x_final)
@@ -307,6 +314,8 @@ class Walker(wiring.Component):
                 step.push.eq(tile.push),
                 step.index.eq(tile.index),
             ]
+            if "wgt4" in self.cfg.extensions:
+                m.d.sync += step.first.eq((x == tile.x_begin) & (~tile.dense | (y == tile.y_begin)))
         with m.If(advance):
             m.d.sync += [
                 count.eq(count + ~count[-1]),  # stays beyond every scratchpad
@@ -359,6 +368,7 @@ class Writer(wiring.Component):
         m = Module()
         step, go, may = self.step.payload, Signal(), Signal()
         chunk, ends, final = Signal(10), Signal(), Signal()
+        expander, more = self._expander(m, go, chunk)
         read = self.step.valid & step.data
         m.d.comb += [
             may.eq(self.step.valid & ~self.hold & ~(step.last & self.done.valid & ~self.done.ready)),
@@ -371,23 +381,42 @@ class Writer(wiring.Component):
             self.idle.eq(~self.step.valid & ~self.done.valid),
         ]
         with m.If(go & step.data):
-            m.d.sync += [chunk.eq(Mux(final, 0, chunk + 1)), ends.eq(~final & self._ends(chunk))]
+            m.d.sync += [chunk.eq(Mux(final, 0, chunk + ~more)), ends.eq(~final & ~more & self._ends(chunk))]
         with m.If(self.done.ready):
             m.d.sync += self.done.valid.eq(0)
         with m.If(go & step.last & self.step.ready):
             m.d.sync += [self.done.valid.eq(1), self.done.payload.eq(step.push)]
         for mem in self.mems:
-            self._write(m, mem, go, chunk)
+            self._write(m, mem, go, chunk, expander)
         self._check(m, go)
         return m
+
+    def _expander(self, m: Module, go: Value, chunk: Value) -> tuple[Expander | None, Value]:
+        """(what weights of 4 bits pass, whether it takes a beat that is no chunk of an entry)."""
+        if Mem.WGT4 not in loaded_as(self.cfg, self.mems):
+            return None, Const(0)
+        m.submodules.expander = expander = Expander(self.cfg)
+        step, named = self.step.payload, Signal()
+        m.d.comb += [
+            named.eq(step.mem == Mem.WGT4.id),
+            expander.take.eq(go & step.data & named),
+            expander.beat.eq(self.beats.payload.data),
+            expander.chunk.eq(chunk),
+            expander.inside.eq(step.part[0]),
+            expander.first.eq(step.first),
+        ]
+        return expander, named & expander.more
 
     def _ends(self, chunk: Value) -> Value:
         """1 while `chunk` is the last but one of an entry."""
         names = [(name, chunks(self.cfg, name)) for name in loaded_as(self.cfg, self.mems)]
         long = [(self.step.payload.mem == name.id) & (chunk == n - 2) for name, n in names if n > 1]
+        if Mem.WGT4 in (name for name, _ in names) and shared(self.cfg):
+            inside = (self.step.payload.mem == Mem.WGT4.id) & self.step.payload.part[0]
+            long.append(inside & (chunk == beats(self.cfg, inside=True) - 2))
         return Cat(long).any() if long else Const(0)
 
-    def _write(self, m: Module, mem: Mem, go: Value, chunk: Value) -> None:
+    def _write(self, m: Module, mem: Mem, go: Value, chunk: Value, expander: Expander | None) -> None:
         """The registered write port of `mem`."""
         step, port = self.step.payload, getattr(self, f"write_{mem.name.lower()}")
         lanes, word = len(port.en), len(port.data)
@@ -401,6 +430,12 @@ class Writer(wiring.Component):
             n = chunks(self.cfg, name)
             here = chunk[: (n - 1).bit_length()]
             en = Cat((here == k).replicate(lanes // n) for k in range(n)) if n > 1 else Const((1 << lanes) - 1, lanes)
+            nbytes = min(entry_bytes(self.cfg, name), self.cfg.axi_bits // 8)
+            if name == Mem.WGT4 and expander is not None:
+                en, nbytes, expanded = expander.en, expander.bytes, Signal()
+                m.d.sync += expanded.eq((step.mem == name.id) & ~step.pad)
+                with m.If(expanded):
+                    m.d.comb += port.data.eq(expander.data)
             with m.If(step.mem == name.id):
                 m.d.sync += [
                     addr.eq(step.addr),
@@ -409,10 +444,12 @@ class Writer(wiring.Component):
                 with m.If(go & ~step.empty & (step.addr < room(self.cfg, mem))):
                     m.d.sync += port.en.eq(Mux(step.pad, (1 << lanes) - 1, en))
                 with m.If(go & step.data):
-                    m.d.comb += self.bytes.eq(min(entry_bytes(self.cfg, name), self.cfg.axi_bits // 8))
+                    m.d.comb += self.bytes.eq(nbytes)
 
     def _datum(self, name: Mem, parts_log2: int, word: int):
-        """The part of a beat that is written: all of it, or one entry; int8 becomes int32."""
+        """The part of a beat that is written: all of it, or one entry; int8 becomes int32; of WGT4, none as it is."""
+        if name == Mem.WGT4:
+            return Const(0, word)
         beat = self.beats.payload.data
         if parts_log2 > 0:
             beat = beat.word_select(self.step.payload.part[:parts_log2], self.cfg.axi_bits >> parts_log2)

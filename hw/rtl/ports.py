@@ -158,9 +158,10 @@ def lane_bits(cfg: Config, mem: Mem) -> int:
 
 
 def word_bits(cfg: Config, mem: Mem) -> int:
-    """Bits of write data: a lane; accumulators that also load int8 take one beat widened to int32."""
-    wide = 4 * cfg.axi_bits if mem == Mem.ACC and "acc8" in cfg.extensions else cfg.axi_bits
-    return min(entry_bits(cfg, mem), wide)
+    """Bits of write data: a lane; of what is also loaded with narrower elements, a beat of these at full width."""
+    widened = {Mem.ACC: ("acc8", 4), Mem.WGT: ("wgt4", 2)}
+    extension, times = widened.get(mem, ("", 1))
+    return min(entry_bits(cfg, mem), cfg.axi_bits * (times if extension in cfg.extensions else 1))
 
 
 def plane_bits(cfg: Config) -> int:

@@ -146,7 +146,7 @@ class StoreLoads(wiring.Component):
             loads.eq(data.View(insn_layout(cfg, "FINISH"), insn).op == Op.LOAD),
             *move_of(cfg, self.cmd.payload, mover.cmd.payload),
             mover.cmd.valid.eq(self.cmd.valid & loads & ~loading & self.may),
-            self.first.eq(in_units(Mem.PAR, entry) << beat_shift(cfg, Mem.PAR)),
+            self.first.eq(in_units(cfg, Mem.PAR, entry) << beat_shift(cfg, Mem.PAR)),
             self.stored.eq(self.o.valid & self.o.ready & ~loading),
             mover.done.ready.eq(1),
             ended.eq(mover.done.valid | waits),

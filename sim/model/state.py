@@ -20,7 +20,7 @@ import numpy as np
 
 from ...hw.config import TABLE_SIZE, Config
 from ...hw.errors import AccessError
-from ...hw.isa import MICRO_OPS, PAR, Isa, Mem, depth, entry_bytes, room, row_of
+from ...hw.isa import MICRO_OPS, PAR, Isa, Mem, depth, entry_bytes, room, row_of, scratchpad_of
 from ..memory import Lru
 from .loops import Nest, Operands, factor
 
@@ -123,7 +123,7 @@ class State:
 
     def array(self, mem: Mem) -> np.ndarray:
         """The scratchpad of vectors that `mem` addresses."""
-        return {Mem.INP: self.inp, Mem.WGT: self.wgt, Mem.TWGT: self.twgt}.get(mem, self.acc)
+        return {Mem.INP: self.inp, Mem.WGT: self.wgt, Mem.TWGT: self.twgt}.get(scratchpad_of(mem), self.acc)
 
     def finish(self) -> None:
         """Put everything into the memories, and keep nothing made of them: they may change between runs."""

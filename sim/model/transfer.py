@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...hw.config import TERNARY_BITS
+from ...hw.config import GROUP_BITS, TERNARY_BITS
 from ...hw.errors import AccessError
-from ...hw.isa import MICRO_OPS, PAR, Mem, mem_of
+from ...hw.isa import MICRO_OPS, PAR, Mem, mem_of, scratchpad_of
 from ...hw.rounding import requantise
 from ...runtime.buffer import pack_bits, unpack_bits
+from ...runtime.layout import unpack_four_bits
 from .state import Action, State, nothing
 
 assert sys.byteorder == "little"  # accumulators are copied as bytes
@@ -36,22 +37,28 @@ def load_action(state: State, f: dict[str, int]) -> Action:
         return nothing
     first = f["sram_base"]
     state.check(mem, first, first + width * height - 1)
-    bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.TWGT: TERNARY_BITS, Mem.ACC: 32, Mem.ACC8: 8}[mem]
+    widths = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.WGT4: GROUP_BITS, Mem.TWGT: TERNARY_BITS}
+    widths |= {Mem.ACC: 32, Mem.ACC8: 8}
+    bits = widths[mem]
     source = _dram(state, f, mem, rows, {32: np.int32, 8: np.int8}.get(bits, np.uint8))
-    pad = _signed(f.get("pad_value", 0), min(bits, 8))
+    pad = _signed(f.get("pad_value", 0), min(widths[scratchpad_of(mem)], 8))
     memory = state.array(mem)
     lanes = memory.size // state.depth[mem]
     tile = memory.reshape(-1)[first * lanes : (first + width * height) * lanes].reshape(height, width * lanes)
     left, top = f["x_pad_0"] * lanes, f["y_pad_0"]
     inner = tile[top : top + rows, left : left + columns * lanes]
     padded, last = inner.size < tile.size, first + width * height - 1
-    before = state.sums.settle if memory is state.acc else state.operands[mem].changed
+    before = state.sums.settle if memory is state.acc else state.operands[scratchpad_of(mem)].changed
 
     def execute() -> None:
         before(first, last)
         if padded:
             tile.fill(pad)
-        inner[...] = unpack_bits(source.reshape(-1), bits).reshape(inner.shape) if bits < 8 else source
+        if mem == Mem.WGT4:
+            entries = source.reshape(rows, columns, cfg.wgt4_entry_bytes)
+            inner[...] = unpack_four_bits(entries, cfg).reshape(inner.shape)
+        else:
+            inner[...] = unpack_bits(source.reshape(-1), bits).reshape(inner.shape) if bits < 8 else source
         if mem == Mem.TWGT:
             np.multiply(inner, inner & 1, inner)  # -2, where bit 0 is not set, is 0, too
 

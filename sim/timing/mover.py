@@ -221,7 +221,7 @@ class Mover(Client):
     def burst(self, beats: int, end: int, final: bool) -> None:
         """Write the entries of a burst, now or when it is known when that may be."""
         here = end + lat.BEAT_LATENCY - beats  # before the first one is written, where none waits for its beat
-        one = self._tiles[0].move.per_beat == 1
+        one = self._tiles[0].move.per_beat == 1 or self._tiles[0].move.at_once
         if one and (self.pace == 1 or (self._open and not self._backlog and self._entry_cycle > here)):
             self._arrive(beats, end, final, self.asked)
             return
@@ -244,6 +244,8 @@ class Mover(Client):
         else:
             offset = self._unit_offset(move, tile) if self._left == move.length else 0
             work = units = min(self._left, beats * per_beat - offset)
+            if move.at_once:
+                work, per_beat = beats, 1
         if move.between and move.rows == 1:
             work += self._between(move, units)
         self._left -= units

@@ -54,8 +54,10 @@ _UOPS = (Mem.UOP, Mem.TUOP)  # of the micro-ops of the compute unit, and of unit
 class Move(NamedTuple):
     """A LOAD: `rows` requests of `length` units from unit `first` on, `step` apart; a beat is `per_beat` units.
 
-    A unit is a beat, or an entry where that is smaller. `lead`, `between` and `tail` are the padding entries before,
-    between and after the rows (`between` in all, for rows adjacent in DRAM); `final` are the cycles of the last entry.
+    A unit is a beat, or an entry where that is smaller; for WGT4 the scales of an entry, where these are smaller. Units
+    of a beat are written one per cycle, or all of them `at_once`. `lead`, `between` and `tail` are the padding entries
+    before, between and after the rows (`between` in all, for rows adjacent in DRAM); `final` are the cycles of the last
+    entry.
     `low` and `high` are the first and the last scratchpad entry.
     Rows of whole bursts are merged into one request here, like rows without gaps. The circuit's planner issues one for
     each row, ahead of the read port: `ahead` are the beats of these rows that are still to come when the planner is
@@ -76,6 +78,7 @@ class Move(NamedTuple):
     high: int
     empty: bool
     ahead: int
+    at_once: bool
 
 
 class Write(NamedTuple):
@@ -147,6 +150,9 @@ def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: Iterable[str]
 def _units(cfg: Config, mem: int) -> tuple[int, int]:
     """(units per entry, units per beat) of transfers of `mem`."""
     bits, beat = entry_bytes(cfg, Mem(mem)) * 8, bus_bits(cfg, mem)
+    if mem == Mem.WGT4:
+        scales = bits // (cfg.block_in + 1)
+        return (bits // min(scales, beat), max(beat // scales, 1))
     return (bits // beat, 1) if bits >= beat else (1, beat // bits)
 
 
@@ -188,8 +194,11 @@ def _moves(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray, 
     whole = (rows > 1) & (per_beat == 1) & (between == 0) & ((first | step | length) % BURST_BEATS == 0)
     ahead = np.where(whole, np.minimum(rows - 1, REQUESTS_AHEAD) * length, 0)
     rows, length = np.where(whole, 1, rows), np.where(whole, rows * length, length)
+    # an entry that begins within a beat has its scales there, with the end of the entry before
+    at_once, last = (f["mem"] == Mem.WGT4) & (per_beat > 1), f["dram_base"] + (y - 1) * f["x_stride"] + x - 1
+    final = np.where(at_once, unit // 2 + (last % 2 == 0) + (length == unit) * (last % 2), unit)
     fields = (f["mem"], rows, first, step, length, per_beat, lead, between, tail)
-    fields += (np.where(tail > 0, 1, unit), f["sram_base"], f["sram_base"] + cells - 1, empty, ahead)
+    fields += (np.where(tail > 0, 1, final), f["sram_base"], f["sram_base"] + cells - 1, empty, ahead, at_once)
     for k, move in zip(at.tolist(), map(Move, *(v.tolist() for v in fields))):
         work[k] = move
 

@@ -174,6 +174,11 @@ REFUSED = [
     ),
     ({"store_ports": 2}, "Config.store_ports = 2: the core has 1; use that"),
     ({"axi_bits": 256}, "Config.axi_bits = 256: extension requant needs entries of PAR that are whole beats, and "),
+    (
+        {"extensions": TINY.extensions | {"wgt4"}},
+        "Config.axi_bits = 64: extension wgt4 takes 32 bits at once with block_out = 4, and the load unit has 1 port; "
+        "use at most 32",
+    ),
 ]
 
 

@@ -48,8 +48,8 @@ def test_entries_of_unequal_blocks_batch_2_and_narrow_weights():
 
 def test_presets_carry_the_extensions_they_promise():
     assert VTA.extensions == {"acc8"}
-    assert PYNQ.extensions == TINY.extensions == EXTENSIONS - {"depthwise_rows", "lookup", "lane_reduce"}
-    assert PRESETS["pynq_z1_plus"].extensions == EXTENSIONS
+    assert PYNQ.extensions == TINY.extensions == EXTENSIONS - {"depthwise_rows", "lookup", "lane_reduce", "wgt4"}
+    assert PRESETS["pynq_z1_plus"].extensions == EXTENSIONS - {"wgt4"}
     assert (PYNQ.par_entries, TINY.par_entries, PYNQ.acc_banks) == (64, 8, 2)
     assert all(cfg.name == name for name, cfg in PRESETS.items())
 
@@ -84,7 +84,7 @@ REFUSED = [
         {"extensions": {"requant", "reqaunt"}},
         "Config.extensions = reqaunt: unknown; known are acc8, depthwise, depthwise_rows, lane_reduce, "
         "lookup, overwrite, pad_value, "
-        "requant, rescale; nearest to reqaunt is requant",
+        "requant, rescale, wgt4; nearest to reqaunt is requant",
     ),
     (
         {"batch": 1, "block_in": 1, "inp_bits": 4},
@@ -149,6 +149,18 @@ REFUSED = [
     (
         {"out_bits": 4, "extensions": {"acc8"}},
         "Config.extensions = acc8: loads bytes, so it needs out_bits = 8, not 4; set that or leave acc8 out",
+    ),
+    (
+        {"wgt_bits": 4, "extensions": {"pad_value", "wgt4"}},
+        "Config.extensions = wgt4: needs wgt_bits = 8, not 4; set that or leave wgt4 out",
+    ),
+    (
+        {"block_in": 2, "extensions": {"pad_value", "wgt4"}},
+        "Config.extensions = wgt4: needs block_in = 4 or more, not 2; set that or leave wgt4 out",
+    ),
+    (
+        {"extensions": {"wgt4"}},
+        "Config.extensions = wgt4: needs pad_value too, whose instruction loads them; add pad_value",
     ),
     (
         {"out_bits": 4, "extensions": {"requant"}},
@@ -339,7 +351,7 @@ def test_a_new_field_counts_only_where_it_differs_from_its_default():
     assert other.fingerprint == 0xF92632E19B4A0874
 
 
-@given(st.permutations(sorted(EXTENSIONS - {"depthwise_rows"})), st.integers(0, 8))
+@given(st.permutations(sorted(EXTENSIONS - {"depthwise_rows", "wgt4"})), st.integers(0, 8))
 def test_the_fingerprint_does_not_depend_on_the_order_of_extensions(order, n):
     used = [*order[:n], "requant"]  # without which rescale cannot be
     first = Config(extensions=frozenset(used))

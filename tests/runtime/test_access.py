@@ -157,6 +157,7 @@ PADDED = {"sram_base": 7, "y_size": 2, "x_size": 3, "y_pad_0": 1, "y_pad_1": 2, 
         (Op.LOADP, Mem.WGT, Mem.WGT, 5 * 8),
         (Op.LOAD, Mem.ACC, Mem.ACC, 5 * 8),
         (Op.LOAD, Mem.ACC8, Mem.ACC, 5 * 8),
+        (Op.LOADP, Mem.WGT4.id, Mem.WGT, 5 * 8),
         (Op.LOAD, Mem.UOP, Mem.UOP, 3),  # one row, never padded
         (Op.LOAD, Mem.PAR, Mem.PAR, 2 * 3),  # never padded
         (Op.LOAD, Mem.TWGT.id, Mem.TWGT, 5 * 8),
@@ -181,7 +182,7 @@ def test_a_requantising_store_reads_the_parameters_of_its_rows():
 
 @pytest.mark.parametrize(
     "op, mem", [(Op.LOAD, Mem.WGT), (Op.LOADP, Mem.INP), (Op.LOAD, Mem.ACC8), (Op.LOAD, Mem.PAR), (Op.STORE, Mem.OUTQ),
-                (Op.LOAD, Mem.UOP)]
+                (Op.LOAD, Mem.UOP), (Op.LOADP, Mem.WGT4)]
 )  # fmt: skip
 def test_transfers_touch_the_bytes_of_their_rows(op, mem):
     """Micro-ops come in one row, whatever `y_size`."""

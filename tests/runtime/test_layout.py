@@ -14,6 +14,7 @@ from tilewright.runtime.buffer import Buffer, Region, pack_bits, shape_of, unpac
 
 CFG = Config(batch=2, block_in=8, block_out=4, wgt_bits=4, wgt_bytes=1 << 14, acc_bytes=1 << 16)
 TWO = PRESETS["tiny_two"]
+FOUR = Config(block_in=4, block_out=8, axi_bits=32, extensions=frozenset({"pad_value", "wgt4"}))
 RNG = np.random.default_rng(1)
 B4, B64 = Buffer("b", (2, 4), 4), Buffer("whole", (64,), kind="temp")
 
@@ -257,6 +258,29 @@ def test_integers_are_joined_from_their_byte_planes(count):
         assert np.array_equal(layout.planes_to_int32(planes), x)
 
 
+def test_weights_of_4_bits_are_scales_then_values():
+    """Nibble by nibble: the scales of the 8 rows, then 4 weights of each; of several scales the smallest."""
+    scales, values = RNG.integers(1, 16, (3, 8)), RNG.integers(-8, 8, (3, 8, 4))
+    values[0, 0], values[1, 2], scales[1, 2] = 0, (4, -4, 0, 2), 1
+    data = layout.pack_four_bits((values * scales[..., None]).astype(np.int8), FOUR)
+    assert (data.dtype, data.shape) == (np.uint8, (3, 20))
+    for entry in range(3):
+        number = int.from_bytes(data[entry].tobytes(), "little")
+        nibbles = [number >> 4 * k & 15 for k in range(40)]
+        for row in range(8):
+            q = [(n + 8) % 16 - 8 for n in nibbles[8 + 4 * row :][:4]]
+            assert [nibbles[row] * n for n in q] == (values[entry, row] * scales[entry, row]).tolist()
+            assert 1 <= nibbles[row] <= scales[entry, row]
+    np.testing.assert_array_equal(layout.unpack_four_bits(data, FOUR), values * scales[..., None])
+
+
+def test_any_bytes_are_weights_of_4_bits():
+    data = RNG.integers(0, 256, (50, 20), np.uint8)
+    weights = layout.unpack_four_bits(data, FOUR)
+    assert weights.dtype == np.int8 and weights.shape == (50, 8, 4)
+    np.testing.assert_array_equal(layout.unpack_four_bits(layout.pack_four_bits(weights, FOUR), FOUR), weights)
+
+
 def test_a_table_fills_the_first_words_of_its_entries():
     """Blocks of 4: entries of 12 words, 8 of which are values."""
     values = RNG.integers(-(1 << 31), 1 << 31, 256)
@@ -281,6 +305,14 @@ def test_a_table_fills_the_first_words_of_its_entries():
         (lambda: layout.pack_ternary_weights(np.full((1, 1, 1, 1), 0.5), TWO), r"weight 0.5 at .*: must be -1, 0 or 1"),
         (lambda: layout.pack_ternary_weights(np.zeros((1, 1, 1, 1)), CFG), "need unit ternary, which custom lacks"),
         (lambda: layout.pack_ternary_weights(np.zeros((1, 1)), TWO), "expected 4 dimensions"),
+        (lambda: layout.pack_four_bits(np.zeros((4, 8)), CFG), "need extension wgt4, which custom lacks; choose"),
+        (lambda: layout.pack_four_bits(np.zeros((8, 4)), FOUR), r"are float64 \(8, 4\): must be integers"),
+        (lambda: layout.pack_four_bits(np.zeros((4, 8), int), FOUR), r"are int64 \(4, 8\): must be integers"),
+        (
+            lambda: layout.pack_four_bits(np.full((2, 8, 4), [15, -14, 0, 1]), FOUR),
+            r"row \(0, 0\), from -14 to 15, is no scale from 1 to 15 times integers from -8 to 7; round it",
+        ),
+        (lambda: layout.pack_four_bits(np.full((8, 4), -121), FOUR), r"row \(0,\), from -121 to -121, is no scale"),
         (lambda: layout.pack_depthwise_weights(np.zeros((1, 1, 1)), CFG), "custom has 8 and 4"),
         (lambda: layout.pack_depthwise_weights(np.zeros((1, 1, 1)), PRESETS["tiny"], layout="WHC"), "CHW or HWC"),
         (lambda: layout.pack_par(CFG, **PAR), "one per channel or one for all"),

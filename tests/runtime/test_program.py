@@ -12,7 +12,7 @@ from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import ODD, ROWS, WIDE, Recorder, record_random
+from tilewright.sim.random_programs import FOUR, ODD, ROWS, WIDE, Recorder, record_random
 
 VTA, TINY, TWO = PRESETS["vta"], PRESETS["tiny"], PRESETS["tiny_two"]
 
@@ -51,6 +51,15 @@ def quantised(values, p):
     return np.array([min(max(v, p["low"]), p["high"]) for v in out]).reshape(values.shape)
 
 
+def four_bits(cfg, data):
+    """The weights (n, block_out, block_in) of the whole entries of WGT4 in `data`, uint8."""
+    size, count = cfg.block_out * (cfg.block_in + 1) // 2, cfg.block_out
+    data = data[: len(data) // size * size].astype(np.int64)
+    nibbles = np.stack([data & 15, data >> 4], -1).reshape(-1, 2 * size)
+    values = signed(nibbles[:, count:], 4).reshape(-1, count, cfg.block_in)
+    return values * nibbles[:, :count, None]
+
+
 class Shadow(Recorder):
     """Records a program and does the same with plain loops on numpy arrays."""
 
@@ -68,8 +77,11 @@ class Shadow(Recorder):
         scratchpad, bits = self.memory(mem)
         value = signed(pad_value, bits)
         tile = np.full((pads[0] + y + pads[1], pads[2] + x + pads[3], *scratchpad.shape[1:]), value, np.int64)
+        source = self.data[mem]
+        if mem == Mem.WGT4:
+            source = four_bits(self.cfg, source.astype(np.uint8).reshape(-1))
         for row in range(y):
-            tile[pads[0] + row, pads[2] : pads[2] + x] = self.data[mem][offset + row * stride :][:x]
+            tile[pads[0] + row, pads[2] : pads[2] + x] = source[offset + row * stride :][:x]
         flat = tile.reshape(-1, *scratchpad.shape[1:])
         scratchpad[sram : sram + len(flat)] = flat
 
@@ -134,6 +146,8 @@ class Shadow(Recorder):
             stored = np.stack([stored >> low & (1 << bits) - 1 for low in range(0, 8, bits)], -1).reshape(-1)
         values = signed(stored.view(f"<i{bits // 8}").astype(np.int64) if bits > 8 else stored.astype(np.int64), bits)
         values = values[: values.size - values.size % scratchpad[0].size].reshape(-1, *scratchpad.shape[1:])
+        if mem == Mem.WGT4:
+            values = four_bits(self.cfg, self.out.astype(np.uint8).reshape(-1))
         for row in range(y):
             scratchpad[sram + row * x :][:x] = values[offset + row * stride :][:x]
 
@@ -141,6 +155,7 @@ class Shadow(Recorder):
         """The scratchpad that loads of `mem` write, and the bits of its elements in DRAM."""
         cfg = self.cfg
         known = {Mem.INP: (self.inp, cfg.inp_bits), Mem.WGT: (self.wgt, cfg.wgt_bits), Mem.PAR: (self.par, 32)}
+        known[Mem.WGT4] = (self.wgt, 8)
         return known.get(mem, (self.acc, 8 if mem == Mem.ACC8 else 32))
 
     def check(self, interleavings=0):
@@ -166,7 +181,7 @@ def random_program(cfg, seed, length=25):
     return s
 
 
-@pytest.mark.parametrize("cfg", [VTA, TINY, ODD, WIDE, ROWS, PRESETS["pynq_z1"]], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [VTA, TINY, ODD, WIDE, ROWS, FOUR, PRESETS["pynq_z1"]], ids=lambda c: c.name)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_programs_equal_numpy(cfg, seed):
     print(f"seed {seed}")
@@ -351,6 +366,9 @@ MISTAKES = [
     (VTA, lambda p: p.dep_push(Queue.LOAD, Queue.COMPUTE), ProgramError, "need Program(..., tokens='explicit')"),
     (VTA, lambda p: p.gemm_uops(np.zeros((2, 2), np.int8)), ProgramError,
      "must be integers of shape (n, 3), not int8 (2, 2)"),
+    (TINY, lambda p: p.load(Mem.WGT4, 0, a(p), 0), ProgramError, "extension wgt4 is not in configuration tiny"),
+    (FOUR, lambda p: p.load(Mem.WGT4, 0, a(p), 0, x_size=4), ProgramError, "reaches byte 144 of buffer 'a', which has"),
+    (FOUR, lambda p: p.load(Mem.WGT4, 63, a(p), 0, x_size=2), CapacityError, "writes WGT entry 64, but four has 64"),
     (TINY, lambda p: p.load(Mem.PAR, 0, par(p), 1, x_size=8), ProgramError,
      "reaches byte 432 of buffer 'par', which has"),
     (TINY, lambda p: p.load(Mem.PAR, 1, par(p), 0, x_size=8), CapacityError,

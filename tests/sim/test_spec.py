@@ -21,6 +21,7 @@ from tilewright.sim.random_programs import NARROW, ODD, ODD_TWO, ROWS, WIDE, ran
 from tilewright.sim.spec import SpecDevice
 
 TINY, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
+FOUR = TINY.replace(name="four", axi_bits=32, extensions=TINY.extensions | {"wgt4"})
 FINISH = {"op": Op.FINISH}
 LOOP = {"uop_end": 1, "iter_out": 1, "iter_in": 1}
 ONE = {"y_size": 1, "x_size": 1, "x_stride": 1}
@@ -71,6 +72,22 @@ def test_a_load_is_dense_and_padded():
 def test_padding_has_the_width_of_an_element():
     spec = done(Machine(NARROW), [{"op": Op.LOADP, "mem": Mem.INP, **ONE, "x_pad_0": 1, "pad_value": 0x79}])
     assert spec.inp[0] == [[-7] * 4]
+
+
+def test_weights_of_4_bits_are_multiplied_by_the_scale_of_their_row():
+    """Two entries of 10 bytes: scales of four rows, then the weights of each; padding is as wide as a weight."""
+    m = Machine(FOUR)
+    rows = [(15, [-8, 7, 0, 1]), (1, [-1, 2, -3, 4]), (0, [5, 6, 7, -8]), (9, [0, 0, -7, 3])] * 2
+    for entry in range(2):
+        here = rows[entry : entry + 4]
+        nibbles = [scale for scale, _ in here] + [q % 16 for _, row in here for q in row]
+        write(m, [low | high << 4 for low, high in zip(nibbles[::2], nibbles[1::2])], np.uint8, 4100 + 10 * entry)
+    shape = {"y_size": 1, "x_size": 2, "x_stride": 2, "x_pad_0": 1, "pad_value": -100}
+    spec = done(m, [{"op": Op.LOADP, "mem": Mem.WGT4.id, "sram_base": 5, "dram_base": 410, **shape}])
+    assert spec.wgt[5] == [[-100] * 4] * 4
+    for entry in range(2):
+        assert spec.wgt[6 + entry] == [[scale * q for q in row] for scale, row in rows[entry : entry + 4]]
+    assert spec.wgt[8] == [[0] * 4] * 4
 
 
 def test_micro_ops_and_parameters_are_not_padded():
@@ -230,7 +247,7 @@ def test_rows_of_a_store_step_through_memory_and_parameters():
 
 
 @pytest.mark.circuit
-@pytest.mark.parametrize("cfg", [TINY, ODD, NARROW, WIDE, ROWS, TWO, ODD_TWO], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [TINY, ODD, NARROW, WIDE, ROWS, FOUR, TWO, ODD_TWO], ids=lambda c: c.name)
 def test_random_programs_give_the_same_memory_on_the_model(cfg):
     """One after the other: each meets what the one before left in the scratchpads."""
     spec, model, seen = SpecDevice(cfg), ModelDevice(cfg), set()
@@ -243,7 +260,7 @@ def test_random_programs_give_the_same_memory_on_the_model(cfg):
         np.testing.assert_array_equal(got, expected)
         seen |= set(stats.insns)
     named = {"acc8": "LOAD.ACC8", "requant": "STORE.OUTQ", "rescale": "ALU.RESCALE", "depthwise": "DWGEMM"}
-    named |= {"lookup": "ALU.LOOKUP", "lane_reduce": "ALU.REDUCE"}
+    named |= {"lookup": "ALU.LOOKUP", "lane_reduce": "ALU.REDUCE", "wgt4": "LOADP.WGT4"}
     assert {named[name] for name in cfg.extensions if name in named} <= seen
     if "ternary" in cfg.units:
         assert {"TERNARY", "LOAD.TWGT", "LOAD.TUOP"} <= seen
@@ -342,6 +359,6 @@ def test_scratchpads_are_kept_and_tokens_are_not():
 
 def test_it_is_short_and_takes_nothing_from_the_model():
     text = Path(module.__file__).read_text()
-    assert len(text.splitlines()) < 310
+    assert len(text.splitlines()) < 320
     names = [node.module or "" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
     assert "memory" in names and not [name for name in names if name.split(".")[0] in ("model", "timing", "rtl")]

@@ -8,7 +8,7 @@ import numpy as np
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
 from tilewright.hw.isa import INSN_BYTES, AluOp, Isa, Mem, Op
-from tilewright.sim.random_programs import ROWS, WIDE
+from tilewright.sim.random_programs import FOUR, ROWS, WIDE
 
 TINY, TWO, VTA = PRESETS["tiny"], PRESETS["tiny_two"], PRESETS["vta"]
 AT = 4096  # address of the instructions; the rest of memory is zero
@@ -107,7 +107,8 @@ WRONG = [
     _undecodable(TINY, {"op": Op.TERNARY}, "unit ternary is not in configuration tiny"),
     _undecodable(TINY, load(Mem.TWGT), "unit ternary is not in configuration tiny"),
     _undecodable(TINY, load(Mem.OUT), "unit ternary is not in configuration tiny"),
-    _undecodable(TINY, load(Mem.PAR) | {"op": Op.LOADP}, "memory id 6 cannot be loaded by LOADP"),
+    _undecodable(TINY, load(Mem.UOP) | {"op": Op.LOADP}, "memory id 0 cannot be loaded by LOADP"),
+    _undecodable(TINY, load(Mem.WGT4, op=Op.LOADP), "extension wgt4 is not in configuration tiny"),
     _undecodable(TINY, store(Mem.INP), "memory id 2 cannot be stored"),
     _undecodable(TINY, {"op": Op.ALU, "alu_op": 7}, "extension lane_reduce is not in configuration tiny"),
     _undecodable(TINY, alu(AluOp.RESCALE) | {"use_imm": 0}, "RESCALE without use_imm: its operand is a PAR entry"),
@@ -204,6 +205,8 @@ WRONG = [
              "WGT entry 65535 is outside 0..127"),
     _outside(load(Mem.ACC8, sram_base=120, x_size=9), "ACC8 entries 120..128 are outside 0..127",
              "ACC entry 128 is outside 0..127"),
+    _outside(load(Mem.WGT4, op=Op.LOADP, sram_base=63, x_size=2), "WGT4 entries 63..64 are outside 0..63",
+             "WGT entry 64 is outside 0..63", FOUR),
     _outside(load(Mem.UOP, sram_base=200, x_size=57), "UOP entries 200..256 are outside 0..255",
              "UOP entry 256 is outside 0..255"),
     _outside(load(Mem.PAR, sram_base=3, y_size=2, x_size=3, x_stride=3), "PAR entries 3..8 are outside 0..7",
@@ -230,6 +233,8 @@ WRONG = [
              "4 bytes at 0x3fffffffc are outside DRAM, 0..0xffff"),
     _outside(load(Mem.PAR, x_size=2, dram_base=1364), "DRAM bytes 0xffc0..0x1001f are outside 0..0xffff",
              "48 bytes at 0xfff0 are outside DRAM, 0..0xffff"),
+    _outside(load(Mem.WGT4, op=Op.LOADP, dram_base=1820), "DRAM bytes 0xfff0..0x10013 are outside 0..0xffff",
+             "36 bytes at 0xfff0 are outside DRAM, 0..0xffff", FOUR),
     _outside(load(Mem.TWGT, dram_base=FAR), "DRAM bytes 0x10000000..0x1000000f are outside 0..0xffff",
              "16 bytes at 0x10000000 are outside DRAM, 0..0xffff", TWO),
     _outside(store(dram_base=16380, x_size=5), "DRAM bytes 0xfff0..0x10003 are outside 0..0xffff",

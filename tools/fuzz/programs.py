@@ -29,6 +29,7 @@ from tilewright.runtime.launch import Launch
 from tilewright.sim.memory import put
 from tilewright.sim.random_programs import (
     ENTRIES,
+    FOUR_TWO,
     NARROW,
     ODD,
     ODD_TWO,
@@ -462,7 +463,7 @@ BROAD = Config(
     acc_banks=2,
     extensions=frozenset({"overwrite", "pad_value", "acc8", "requant", "rescale", "lane_reduce"}),
 )
-CONFIGS = (PRESETS["tiny"], PRESETS["tiny_two"], ODD, NARROW, WIDE, ROWS, ODD_TWO, BROAD)
+CONFIGS = (PRESETS["tiny"], PRESETS["tiny_two"], ODD, NARROW, WIDE, ROWS, ODD_TWO, BROAD, FOUR_TWO)
 
 
 @dataclass(frozen=True)

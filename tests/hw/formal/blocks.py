@@ -5,11 +5,12 @@ from amaranth.lib import data
 
 from tests.hw.formal.bursts import covers
 from tilewright.hw.config import PRESETS
-from tilewright.hw.isa import AluOp, Mem, Op
+from tilewright.hw.isa import AluOp, Mem, Op, scratchpad_of
 from tilewright.hw.rtl.latencies import accumulator_latency, issue_latency, multiply_latency, ternary_latency
 from tilewright.hw.rtl.ports import insn_layout
 
 TINY, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
+NARROW = TINY.replace(axi_bits=32)
 USUAL, LONGEST, READ = issue_latency(TWO), multiply_latency(TWO), accumulator_latency(TWO)
 TERNARY = ternary_latency(TWO)
 SMALL = TINY.replace(block_in=2, block_out=2, wgt_bytes=512, inp_bytes=512, acc_bytes=1024, ppu_lanes=2)
@@ -210,15 +211,16 @@ def unit(spec, store, beats=2):
     return spec
 
 
-def one_load(spec, mover):
-    """One load of any small tile at any place; data come whenever they like."""
-    dut = mover(TINY.replace(axi_bits=32), mems=(Mem.INP,))
+def one_load(spec, mover, cfg=NARROW, mem=Mem.INP):
+    """One load of any small tile of `mem` at any place; data come whenever they like."""
+    target = scratchpad_of(mem)
+    dut = mover(cfg, mems=(target,))
     spec.add("mover", dut)
-    cmd, port = dut.cmd.payload, dut.write_inp
+    cmd, port = dut.cmd.payload, getattr(dut, f"write_{target.name.lower()}")
     spec.drive("end", dut.cmd.valid, cmd, dut.beats.valid, dut.beats.payload, dut.req.ready, dut.done.ready, dut.hold)
     for name in ("x_size", "y_size", "x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1"):
         spec.takes(cmd[name] < 4)
-    spec.takes(cmd.mem == Mem.INP)
+    spec.takes(cmd.mem == mem.id)
     taken, first, beyond = Signal(), Signal(16), Signal(17)
     spec.takes(~(taken & dut.cmd.valid))
     width = (cmd.x_pad_0 + cmd.x_size + cmd.x_pad_1)[:4]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.hw.formal import blocks, bursts
 from tests.hw.formal.smt import Solver, Spec, missing_tools, module_named, mutated
+from tilewright.hw.isa import Mem
 
 SLOW = pytest.mark.slow
 
@@ -46,6 +47,8 @@ STORE, LENGTHS = Block("store", "StoreBursts", bursts.store), Block("store", "St
 EXCLUSION = Block("compute.accumulators", "Exclusion", blocks.bank)
 STORE_ORDER, STORE_UNIT = Block("store", "StoreOrder", blocks.alone), Block("store", "Store", blocks.unit)
 MOVER = Block("mover", "Mover", blocks.one_load)
+FOUR = blocks.NARROW.replace(extensions=blocks.TINY.extensions | {"wgt4"})
+MOVER_OF_FOUR = Block("mover", "Mover", partial(blocks.one_load, cfg=FOUR, mem=Mem.WGT4))
 DECODER = Block("fetch", "decode", blocks.second_space)
 
 
@@ -88,6 +91,7 @@ def test_it_holds_for_ever(solver, block):
         pytest.param(STORE_UNIT, 12, id="the store unit keeps the order", marks=SLOW),
         pytest.param(MOVER, 10, id="a load writes only its tile", marks=SLOW),
         pytest.param(MOVER, 12, id="a load writes only its tile, longer", marks=SLOW),
+        pytest.param(MOVER_OF_FOUR, 10, id="a load of weights of 4 bits writes only its tile", marks=SLOW),
     ],
 )
 def test_it_holds_within_so_many_cycles(solver, block, cycles):

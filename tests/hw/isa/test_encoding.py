@@ -24,6 +24,7 @@ VTA, PYNQ, TINY = PRESETS["vta"], PRESETS["pynq_z1"], PRESETS["tiny"]
 
 
 PLUS, TWO = PRESETS["pynq_z1_plus"], PRESETS["tiny_two"]
+FOUR = PYNQ.replace(name="four", extensions=PYNQ.extensions | {"wgt4"})
 
 
 BATCH4 = Config(
@@ -264,7 +265,10 @@ DECODABLE = [
     (TWO, {"op": Op.STORE, "mem": Mem.OUT, "pop_next": 1}, None),
     (TWO, {"op": Op.LOADP, "mem": Mem.TWGT.id}, "memory id 4 cannot be loaded by LOADP"),
     (PYNQ, {"op": Op.LOADP, "mem": Mem.UOP}, "memory id 0 cannot be loaded by LOADP"),
-    (PYNQ, {"op": Op.LOADP, "mem": Mem.PAR}, "memory id 6 cannot be loaded by LOADP"),
+    (PYNQ, {"op": Op.LOADP, "mem": Mem.WGT4.id}, "extension wgt4 is not in configuration pynq_z1"),
+    (FOUR, {"op": Op.LOADP, "mem": Mem.WGT4.id}, None),
+    (FOUR.replace(name="lean", extensions=["pad_value"]), {"op": Op.LOADP, "mem": Mem.WGT4.id},
+     "extension wgt4 is not in configuration lean"),
     (VTA, {"op": Op.STORE, "mem": Mem.ACC}, "memory id 3 cannot be stored"),
     (PLUS, {"op": Op.ALU, "alu_op": 6, "use_imm": 0}, "LOOKUP without use_imm: its operand is a table"),
     (PLUS, {"op": Op.ALU, "alu_op": 6, "use_imm": 1, "imm": 4}, "LOOKUP with imm 4: tables are 0 to 3"),

@@ -23,6 +23,7 @@ from tilewright.hw.isa import (
     depth,
     entry_bytes,
     instruction,
+    loads_of,
     mem_of,
     nop_of,
     queue_of,
@@ -38,6 +39,7 @@ VTA, PYNQ, TWO = PRESETS["vta"], PRESETS["pynq_z1"], PRESETS["pynq_z1_two"]
 
 OPCODES = {"LOAD": 0, "STORE": 1, "GEMM": 2, "FINISH": 3, "ALU": 4, "LOADP": 5, "DWGEMM": 6, "TERNARY": 7}
 MEMORIES = {"UOP": 0, "WGT": 1, "INP": 2, "ACC": 3, "OUT": 4, "ACC8": 5, "PAR": 6, "OUTQ": 7, "TWGT": 12, "TUOP": 15}
+MEMORIES["WGT4"] = 14
 ALU_OPS = {"MIN": 0, "MAX": 1, "ADD": 2, "SHR": 3, "MUL": 4, "RESCALE": 5, "LOOKUP": 6, "REDUCE": 7}
 
 
@@ -66,6 +68,7 @@ ROWS = {
     "LOADP.INP": ("LOAD", "INP*", "pad_value", True),
     "LOADP.ACC": ("COMPUTE", "ACC*", "pad_value", True),
     "LOADP.ACC8": ("COMPUTE", "ACC*", "pad_value acc8", True),
+    "LOADP.WGT4": ("LOAD", "WGT*", "pad_value wgt4", True),
     "DWGEMM": ("COMPUTE", "", "depthwise", False),
     "TERNARY": ("TERNARY", "", "ternary", False),
 }
@@ -97,13 +100,13 @@ def test_a_row_is_found_by_opcode_and_memory_id():
     for row in INSTRUCTIONS:
         assert instruction(int(row.op), row.mem) is row and row in rows_of(row.op)
     assert instruction(Op.GEMM, 5) is instruction(Op.GEMM)  # those bits are something else there
-    assert instruction(Op.LOADP, Mem.PAR) is instruction(Op.STORE) is instruction(8) is None
+    assert instruction(Op.LOADP, Mem.OUTQ) is instruction(Op.STORE) is instruction(8) is None
     assert rows_of(8) == ()
 
 
 def test_a_memory_id_is_that_of_the_row():
-    """Two memories may share one, of which an instruction loads the one and stores the other."""
-    assert [(mem.name, mem.id) for mem in Mem if mem.id != mem] == [("TWGT", 4), ("TUOP", 7)]
+    """Two memories may share one, of which two instructions name one each."""
+    assert [(mem.name, mem.id) for mem in Mem if mem.id != mem] == [("TWGT", 4), ("WGT4", 6), ("TUOP", 7)]
     assert mem_of(Op.LOAD, 4) == mem_of(Op.LOAD, Mem.TWGT) == Mem.TWGT and mem_of(Op.STORE, 4) == Mem.OUT
     assert row_of(Op.LOAD, 7).loads == Mem.TUOP and row_of(Op.STORE, 7).stores == Mem.ACC
 
@@ -121,9 +124,11 @@ def test_what_a_configuration_lacks():
 
 def test_classes_of_opcodes_and_memories():
     assert (LOADS, STORES, LOOPS) == ((Op.LOAD, Op.LOADP), (Op.STORE,), (Op.GEMM, Op.ALU, Op.DWGEMM, Op.TERNARY))
-    assert LOADABLE == {Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8, Mem.PAR, Mem.TWGT, Mem.TUOP}
+    assert LOADABLE == {Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8, Mem.PAR, Mem.TWGT, Mem.TUOP, Mem.WGT4}
     assert STORABLE == {Mem.OUT, Mem.OUTQ}
-    assert PADDABLE == {Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8, Mem.TWGT}
+    assert PADDABLE == {Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8, Mem.TWGT, Mem.WGT4}
+    assert [row.op for row in loads_of(Mem.WGT)] == [Op.LOAD, Op.LOADP]
+    assert [row.op for row in loads_of(Mem.WGT4)] == [Op.LOADP] and [row.op for row in loads_of(Mem.PAR)] == [Op.LOAD]
 
 
 def test_classes_of_alu_operations():
@@ -159,11 +164,11 @@ def test_every_queue_has_a_nop(queue):
 
 def test_entries_and_depths_of_every_memory():
     expected = {"UOP": (4, 8192), "WGT": (256, 1024), "INP": (16, 2048), "ACC": (64, 2048), "OUT": (16, 2048)}
-    expected |= {"ACC8": (16, 2048), "PAR": (192, 64), "OUTQ": (16, 2048)}
+    expected |= {"ACC8": (16, 2048), "PAR": (192, 64), "OUTQ": (16, 2048), "WGT4": (136, 1024)}
     expected |= {"TWGT": (64, 0), "TUOP": (4, 0)}  # entries of a unit that it lacks
     assert {m.name: (entry_bytes(VTA, m), depth(VTA, m)) for m in Mem} == expected
     assert (entry_bytes(TWO, Mem.TWGT), depth(TWO, Mem.TWGT), depth(TWO, Mem.TUOP)) == (64, 512, 4096)
-    assert {m.name for m in Mem if scratchpad_of(m) != m} == {"OUT", "ACC8", "OUTQ"}
+    assert {m.name for m in Mem if scratchpad_of(m) != m} == {"OUT", "ACC8", "OUTQ", "WGT4"}
 
 
 def test_tables_lie_behind_the_parameters():

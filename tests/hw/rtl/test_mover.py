@@ -37,6 +37,20 @@ CONFIGS = {
     "wide": PRESETS["tiny"].replace(axi_bits=256),
 }
 
+FOUR = {
+    # beats of one row, of half a row, of two rows, of a quarter of the scales; and of twice the scales
+    f"4 bits, {block_in}x{block_out}, {bits}": Config(
+        block_in=block_in,
+        block_out=block_out,
+        axi_bits=bits,
+        wgt_bytes=128 * block_in * block_out,
+        extensions=frozenset({"pad_value", "wgt4"}),
+    )
+    for block_in, block_out, bits in (
+        (8, 8, 32), (16, 16, 32), (4, 16, 64), (4, 32, 32), (8, 8, 64), (16, 8, 64), (8, 16, 128)
+    )
+}  # fmt: skip
+
 TWO = {
     "two units": PRESETS["tiny_two"],
     "two units, small entries": PRESETS["tiny_two"].replace(
@@ -52,13 +66,20 @@ def padding_bits(cfg):
     return {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.TWGT: 2}
 
 
+def four_bits(cfg, number):
+    """The entry of weights, as a number, that `number`, an entry of WGT4, stands for."""
+    nibbles = [number >> 4 * k & 15 for k in range(cfg.block_out * (cfg.block_in + 1))]
+    values = nibbles[cfg.block_out :]
+    return pack([nibbles[k // cfg.block_in] * (q - 16 * (q > 7)) for k, q in enumerate(values)], 8)
+
+
 def expected(cfg, mems, tiles, dram):
     """What the tiles write: the last datum of every entry, as a number."""
     out, named = {mem: {} for mem in mems}, {mem.id: mem for mem in loaded_as(cfg, mems)}
     for f in tiles:
         mem = named[f["mem"]]
-        target = Mem.ACC if mem == Mem.ACC8 else mem
-        size, bits = entry_bytes(cfg, mem), padding_bits(cfg).get(mem, 32)
+        target = {Mem.ACC8: Mem.ACC, Mem.WGT4: Mem.WGT}.get(mem, mem)
+        size, bits = entry_bytes(cfg, mem), padding_bits(cfg).get(target, 32)
         if mem in UOPS:
             f = {**f, "y_size": 1, "y_pad_0": 0, "y_pad_1": 0, "x_pad_0": 0, "x_pad_1": 0}
         if not f["x_size"]:
@@ -71,6 +92,7 @@ def expected(cfg, mems, tiles, dram):
                     raw = dram[at : at + size]
                     raw = raw.view(np.int8).astype(np.int32) if mem == Mem.ACC8 else raw
                     value = int.from_bytes(raw.tobytes(), "little")
+                    value = four_bits(cfg, value) if mem == Mem.WGT4 else value
                 else:
                     lane = f["pad_value"] & ((1 << bits) - 1)
                     value = sum(lane << k for k in range(0, entry_bits(cfg, target), bits))
@@ -84,12 +106,13 @@ LOADS, COMPUTES, TERNARY = (Mem.INP, Mem.WGT), (Mem.UOP, Mem.ACC), (Mem.INP, Mem
 CASES = [pytest.param(name, mems, id=f"{name}-{mems[0].name}") for name in CONFIGS for mems in (LOADS, COMPUTES)]
 
 CASES += [pytest.param(name, TERNARY, id=name) for name in TWO]
+CASES += [pytest.param(name, LOADS, id=name) for name in FOUR]
 
 
 @pytest.mark.circuit
 @pytest.mark.parametrize("name, mems", CASES)
 def test_random_tiles(rng, name, mems):
-    cfg = (CONFIGS | TWO)[name]
+    cfg = (CONFIGS | TWO | FOUR)[name]
     dut = Mover(cfg, mems=mems)
     dram = rng.integers(0, 256, DRAM_BYTES, np.uint8)
     kinds = loaded_as(cfg, mems)

@@ -23,7 +23,19 @@ from tilewright.hw.units import units
 from tilewright.runtime.loader import run
 from tilewright.sim.dram import Dram
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import NARROW, ODD, ODD_TWO, PORTS, ROWS, WIDE, Recorder, random_case, record_random
+from tilewright.sim.random_programs import (
+    FOUR,
+    FOUR_TWO,
+    NARROW,
+    ODD,
+    ODD_TWO,
+    PORTS,
+    ROWS,
+    WIDE,
+    Recorder,
+    random_case,
+    record_random,
+)
 from tilewright.sim.rtl import device as rtl
 from tilewright.sim.rtl import verilator
 from tilewright.sim.rtl.device import RtlDevice, Simulation, build_core, load_library
@@ -36,8 +48,8 @@ SHALLOW = {"token_depth": 1, "queue_depth": 4}
 LEAST = {"block_in": 2, "block_out": 2, "acc_bytes": 512, "par_entries": 1, "ppu_lanes": 2}
 LEAST |= dict.fromkeys(("twgt_bytes", "uop_bytes", "inp_bytes", "wgt_bytes"), 64)
 # each is a circuit to build: those of the fewest differences are slow tests
-BUILDS = [pytest.param(cfg, id=cfg.name) for cfg in (PYNQ, TINY, ROWS, PORTS, TWO)]
-SLOW = [VTA, ODD, NARROW, WIDE, PRESETS["pynq_z1_two"], ODD_TWO, TINY.replace(name="shallow", token_depth=1)]
+BUILDS = [pytest.param(cfg, id=cfg.name) for cfg in (PYNQ, TINY, ROWS, PORTS, FOUR, TWO)]
+SLOW = [VTA, ODD, NARROW, WIDE, FOUR_TWO, PRESETS["pynq_z1_two"], ODD_TWO, TINY.replace(name="shallow", token_depth=1)]
 SLOW += [TWO.replace(name="shallow_two", **SHALLOW)]
 SLOW += [TWO.replace(name="least_two", **LEAST, **SHALLOW, extensions=TWO.extensions - {"depthwise"})]
 BUILDS += [pytest.param(cfg, id=cfg.name, marks=pytest.mark.slow) for cfg in SLOW]

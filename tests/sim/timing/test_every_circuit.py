@@ -14,7 +14,7 @@ from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.sim.dram import PRESETS as MEMORIES
 from tilewright.sim.dram import load_dram, unshared
-from tilewright.sim.random_programs import random_case
+from tilewright.sim.random_programs import FOUR, FOUR_TWO, random_case
 from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.timing import predict
 from tilewright.sim.timing.device import TimingDevice
@@ -42,7 +42,7 @@ SLOW += [TINY.replace(acc_banks=banks) for banks in (1, 4)]
 SLOW += [TINY.replace(ppu_lanes=lanes) for lanes in (1, 2, 64)]
 SLOW += [BLOCK16.replace(ppu_lanes=lanes) for lanes in (4, 16)]
 SLOW += [BLOCK16.replace(dsp_packing=packing) for packing in (False, True)]
-SLOW += [BLOCK16.replace(array_clock=2), TINY.replace(array_clock=2)]
+SLOW += [BLOCK16.replace(array_clock=2), TINY.replace(array_clock=2), FOUR, FOUR_TWO]
 
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 
