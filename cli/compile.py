@@ -30,6 +30,7 @@ from .options import (
     json_option,
     mapping_option,
     memory_option,
+    resident_option,
     shape_option,
     target_option,
     tiles_option,
@@ -60,6 +61,7 @@ _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw prog
     input_type_option,
     shape_option,
     context_option,
+    resident_option,
 )
 @click.option("--sign", metavar="KEY", help="Sign X.tw with this SSH key, as X.tw.sig; verify --key checks it.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")

@@ -49,7 +49,7 @@ def open_program(source: str, config: str | Config | None, choices: Choices = NO
     cfg = load_config(config) if config else None
     executable = Executable.load(source)
     executable.check_config(cfg, source)
-    return executable
+    return executable.resident() if choices.resident else executable
 
 
 def is_network(source: str) -> bool:
@@ -74,8 +74,13 @@ def _only_network(source: str, choices: Choices) -> None:
 
 def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> Executable:
     """Compile the network or Python source `source`; of Python source only a graph is compiled as `choices` say, but
-    for its memory. Raises `ConfigError` for an unknown memory.
+    for its memory, and what stays on chip. Raises `ConfigError` for an unknown memory.
     """
+    executable = _compiled(source, cfg, choices)
+    return executable.resident() if choices.resident else executable
+
+
+def _compiled(source: str, cfg: Config, choices: Choices) -> Executable:
     memory = None if choices.dram is None else load_dram(choices.dram)
     value = python_value(source, cfg, memory)
     if value is not None and (choices.input_types or choices.shapes):

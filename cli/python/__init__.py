@@ -149,11 +149,13 @@ def _check_alone(**given: Any) -> None:
             raise UnsupportedError(f"{name}= is for networks{_NETWORKS_ALONE[name]}; drop it")
 
 
-def load(path: str | Path, config: Config | str | None = None, *, on: str | Device = "model") -> Executable:
+def load(
+    path: str | Path, config: Config | str | None = None, *, on: str | Device = "model", resident: bool = False
+) -> Executable:
     """Open the file `path`, ready to run: a .tw program, or a network, which is compiled as by `compile`.
 
     `config` defaults to that of a .tw program, and to pynq_z1 for a network. `on` is the device that it runs on where
-    `run` names no other.
+    `run` names no other. With `resident` constants stay on chip from run to run, as far as they fit.
 
     >>> import tilewright as tw
     >>> digits = tw.load("examples/digits/digits.onnx", on="timing")
@@ -178,6 +180,7 @@ def load(path: str | Path, config: Config | str | None = None, *, on: str | Devi
         executable.check_config(None if config is None else load_config(config), path)
     else:
         executable = compile(path, config or _DEFAULT)
+    executable = executable.resident() if resident else executable
     executable.on = on
     return executable
 

@@ -366,7 +366,7 @@ def test_load_config_takes_presets_values_and_configurations():
     assert load_config("tiny") is TINY
     assert load_config(TINY) is TINY
     assert load_config(TINY.to_dict()) == TINY
-    known = "vta, pynq_z1, pynq_z1_lean, pynq_z1_plus, pynq_z1_fast, pynq_z1_two, tiny, tiny_two"
+    known = "vta, pynq_z1, pynq_z1_lean, pynq_z1_plus, pynq_z1_resident, pynq_z1_fast, pynq_z1_two, tiny, tiny_two"
     with refused(f"unknown preset 'tinny'; known are {known}, or give a .json file"):
         load_config("tinny")
 
