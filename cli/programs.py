@@ -76,11 +76,6 @@ def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> E
     """Compile the network or Python source `source`; of Python source only a graph is compiled as `choices` say, but
     for its memory, and what stays on chip. Raises `ConfigError` for an unknown memory.
     """
-    executable = _compiled(source, cfg, choices)
-    return executable.resident() if choices.resident else executable
-
-
-def _compiled(source: str, cfg: Config, choices: Choices) -> Executable:
     memory = None if choices.dram is None else load_dram(choices.dram)
     value = python_value(source, cfg, memory)
     if value is not None and (choices.input_types or choices.shapes):
@@ -92,11 +87,13 @@ def _compiled(source: str, cfg: Config, choices: Choices) -> Executable:
         tiles = None if choices.tiles is None else known_tiles(choices.tiles, cfg)
         target = read_target(choices.target, cfg, memory)
         several = of_images(graph.under(choices.contract), choices.batch)
-        return compile_graph(several, cfg, tiles=tiles, mapping=choices.mapping, dram=memory, target=target)
+        facts: dict[str, Any] = {"mapping": choices.mapping, "dram": memory, "target": target}
+        return compile_graph(several, cfg, tiles=tiles, **facts, resident=choices.resident)
     if not is_network(source):
         _only_network(source, choices)
     if value is not None:
-        return executable_of(value, cfg)
+        executable = executable_of(value, cfg)
+        return executable.resident() if choices.resident else executable
     if source.endswith(".py"):
         raise UnsupportedError(f"{source}: name what to compile, as in {source}:schedule")
     from ..compiler.network import compile_model
@@ -104,6 +101,7 @@ def _compiled(source: str, cfg: Config, choices: Choices) -> Executable:
     check_room(source, cfg, choices.context)
     given: dict[str, Any] = {"tiles": choices.tiles, "mapping": choices.mapping, "batch": choices.batch}
     given |= {"input_types": choices.input_types, "shapes": choices.shapes, "context": choices.context}
+    given["resident"] = choices.resident
     target = read_target(choices.target, cfg, memory)
     return compile_model(source, cfg, choices.contract, **given, dram=memory, target=target)
 

@@ -30,7 +30,7 @@ class NetworkLaunch:
         self.work = [op for op in ops if not is_view(op)]
         self.wanted = wanted_from(steps.graph, ops)
         name = self.work[0].name if len(self.work) == 1 else f"{self.work[0].name} to {self.work[-1].name}"
-        self.rec = Recording(self.cfg, steps.graph.contract, name, steps.tiles)
+        self.rec = Recording(self.cfg, steps.graph.contract, name, steps.tiles, steps.resident)
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
         self.slices = [op for op in ops if isinstance(op, AbsorbedSlice)]
         self.rec.limits = limits(ops)
