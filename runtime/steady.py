@@ -79,15 +79,33 @@ class _OnChip:
         """`launch`, recorded as `rows`, without the loads of what is on chip; None where there are none."""
         kept = list[Row]()
         for row in rows:
-            loaded = self._loaded(row)
-            if loaded is None or (self._held[row.accesses[0].mem][row.accesses[0].entries] != loaded).any():
-                kept.append(self.execute(row))
-        if len(kept) == len(rows):
+            if (needed := self._needed(row)) is not None:
+                kept.append(self.execute(needed))
+        if all(one is other for one, other in zip(kept, rows)) and len(kept) == len(rows):
             return None
         paths, finish = launch.known_origins.paths, kept.pop()
         ordered = insert_tokens(self.cfg, kept, finish, lambda row: paths[row.origin][:1])
         origins = Origins(paths, launch.known_origins.macs, np.array([row.origin for row in ordered], np.int32))
         return encode(known_isa(self.cfg), launch.name, ordered, launch.buffers, origins)
+
+    def _needed(self, row: Row) -> Row | None:
+        """`row`, of a load of constants only the stretch that is not on chip; None where all is."""
+        loaded = self._loaded(row)
+        if loaded is None:
+            return row
+        (access,), f = row.accesses, row.fields
+        wrong = np.flatnonzero(self._held[access.mem][access.entries] != loaded)
+        if not len(wrong):
+            return None
+        first, count = int(wrong[0]), int(wrong[-1] - wrong[0]) + 1
+        one = row_of(f["op"], f["mem"]).one_row or f["y_size"] == 1 or f["x_stride"] == f["x_size"]
+        limit = known_isa(self.cfg).formats[row.format].fields["x_size"].limits[1]
+        if count == len(loaded) or not one or count > limit:
+            return row
+        size = {"y_size": 1, "x_size": count, "x_stride": count}
+        fields = f | size | {"sram_base": f["sram_base"] + first, "dram_base": f["dram_base"] + first}
+        dram = None if row.dram is None else dram_access(self.cfg, fields)
+        return replace(row, fields=fields, dram=dram)
 
     def _touched(self, f: dict[str, int]) -> list[Access]:
         executes, uops = row_of(f["op"], f.get("mem")).executes, _NONE

@@ -58,8 +58,10 @@ class Placement:
 
         Raises `CapacityError` if there are no such entries.
         """
-        changes = np.flatnonzero(np.diff(self._last[mem])) + 1
-        starts = {low, high - size, *changes.tolist(), *(start for r in excluded for start in (r.stop, r.start - size))}
+        changes: list[int] = (np.flatnonzero(np.diff(self._last[mem])) + 1).tolist()
+        from_end = self.resident and mem is Mem.WGT and high == depth(self.cfg, mem)
+        changes += [end - size for end in changes] if from_end else []
+        starts = {low, high - size, *changes, *(start for r in excluded for start in (r.stop, r.start - size))}
         free = [
             start
             for start in sorted(starts)
@@ -67,8 +69,11 @@ class Placement:
         ]
         if not free:
             raise CapacityError(f"{size} entries of {mem.name}: they do not fit those that are free in {low} to {high}")
-        from_end = self.resident and mem is Mem.WGT and high == depth(self.cfg, mem)
-        return min(free, key=lambda start: (self.last_use(mem, start, size), -start if from_end else start))
+        keeps, last = self.keeps(mem), self._last[mem]
+        taken = {start: np.count_nonzero(last[start : start + size]) if keeps else 0 for start in free}
+        return min(
+            free, key=lambda start: (taken[start], self.last_use(mem, start, size), -start if from_end else start)
+        )
 
 
 class Slots:
@@ -298,10 +303,11 @@ class Storage:
             tensor = group.locations[0]
             several = tensor.rotates and not tensor.rows  # micro-ops could not reach a second slot of rows
             default = max(tensor.copies, min(2, self._threads))
+            slots = self.slots.get(tensor.name, default)
             if self.placement.keeps(mem):  # as many as there are tiles
                 sources = {id(source): source.elements for source in tensor.loaded_from}
-                default = max(default, -(-sum(sources.values()) // (tensor.size * entry_elements(self.cfg, mem))))
-            wanted[tensor] = max(tensor.copies, self.slots.get(tensor.name, default)) if several else tensor.copies
+                slots = max(slots, -(-sum(sources.values()) // (tensor.size * entry_elements(self.cfg, mem))))
+            wanted[tensor] = max(tensor.copies, slots) if several else tensor.copies
             granted[tensor] = tensor.copies
         room = depth(self.cfg, mem) - sum(tensor.size * n for tensor, n in granted.items())
         growing = True

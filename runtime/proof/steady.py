@@ -85,6 +85,10 @@ class _Walk:
         head = bytes([row.mem.id])
         return [head + data[at : at + size].tobytes() for start, end in spans for at in range(start, end, size)]
 
+    def varying(self, at: Array) -> list[int]:
+        """The instructions among `at` that work, loads of constants aside."""
+        return [k for k in at.tolist() if self.works(k) and self.constant(k) is None]
+
     def run(self, held: dict[Mem, Array], numbers: dict[bytes, int], names: Array) -> dict[int, bytes]:
         """Note in `held` what entries hold: `numbers` of constant bytes, or `names` of instructions that wrote them.
 
@@ -117,23 +121,22 @@ class _Walk:
 
 
 def _matched(whole: _Walk, short: _Walk) -> Array:
-    """For each instruction of `short` the same one of `whole`, or 0 for one that only carries tokens.
+    """For each instruction of `short` the same one of `whole`, or 0 for loads of constants, and where nothing works.
 
-    Raises `SteadyError` where instructions that load no constants differ, other than in their tokens.
+    Raises `SteadyError` where the others differ, but for their tokens.
     """
     same, launch, steady = np.zeros(len(short.insns), np.int64), whole.launch, short.launch
     if launch.cfg != steady.cfg or [*map(id, launch.buffers)] != [*map(id, steady.buffers)]:
         raise SteadyError(f"launch {launch.name!r}: its steady launch has another configuration, or other buffers")
     for mine, its in zip(whole.program.at, short.program.at):
-        left = iter([k for k in its.tolist() if short.works(k)])
-        next_one = next(left, None)
-        for k in (k for k in mine.tolist() if whole.works(k)):
-            if next_one is not None and _facts(whole, k) == _facts(short, next_one):
-                same[next_one], next_one = k, next(left, None)
-            elif whole.constant(k) is None:
-                whole.refuse(k, "is missing there")
-        if next_one is not None:
-            short.refuse(next_one, "is only there")
+        all_of_mine, all_of_its = whole.varying(mine), short.varying(its)
+        for k, other in zip(all_of_mine, all_of_its):
+            if _facts(whole, k) != _facts(short, other):
+                short.refuse(other, f"is not its {whole.program.name(k)}")
+            same[other] = k
+        for walk, left in ((whole, all_of_mine[len(all_of_its) :]), (short, all_of_its[len(all_of_mine) :])):
+            if left:
+                walk.refuse(left[0], "is missing there" if walk is whole else "is only there")
     return same
 
 
