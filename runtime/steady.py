@@ -20,9 +20,10 @@ from .access import Access, dram_access, scratchpad_accesses
 from .arrays import Array
 from .launch import Launch, Origins, encode
 from .steps import LaunchStep, Step, turns
-from .tokens import Row, insert_tokens, popped, pushed
+from .tokens import Row, constants_between, insert_tokens, popped, pushed
 
 _NONE = np.zeros((0, 3), np.int64)
+_PIECE = 3  # entries of constants that are loaded while an operator waits for the one before: about 100 beats
 
 
 def with_steady(steps: Sequence[Step]) -> list[Step]:
@@ -84,7 +85,7 @@ class _OnChip:
         if all(one is other for one, other in zip(kept, rows)) and len(kept) == len(rows):
             return None
         paths, finish = launch.known_origins.paths, kept.pop()
-        ordered = insert_tokens(self.cfg, kept, finish, lambda row: paths[row.origin][:1])
+        ordered = insert_tokens(self.cfg, constants_between(kept, _PIECE), finish, lambda row: paths[row.origin][:1])
         origins = Origins(paths, launch.known_origins.macs, np.array([row.origin for row in ordered], np.int32))
         return encode(known_isa(self.cfg), launch.name, ordered, launch.buffers, origins)
 

@@ -41,9 +41,9 @@ class Recording:
     and the places of constants that stay on chip, `kept`.
     """
 
-    def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None, resident: bool = False):
+    def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):
         self.cfg, self.contract, self.tiles = cfg, contract, tiles
-        self.program, self.placement, self._names = Program(cfg, name), Placement(cfg, resident), Names((UOP_BUFFER,))
+        self.program, self.placement, self._names = Program(cfg, name), Placement(cfg), Names((UOP_BUFFER,))
         self.activations: dict[str, Buffer] = {}
         self.folded: dict[str, tuple[Fold, Buffer]] = {}
         self.padded: dict[str, g.Pad] = {}

@@ -23,11 +23,13 @@ class Placement:
     """Time of the last use of each scratchpad entry, in all that is recorded into one program.
 
     New tensors get the least recently used entries, so that their loads need not wait. With `resident` constants stay
-    on chip as long as there is room. Then weights come from the end: micro-ops reach rows in the first entries alone.
+    on chip as long as there is room. Half of the weights then lie at the end, the others behind the first `rows`
+    entries, which are for weights of rows. Where the last ones find no room, they share entries with those of the
+    middle: so the loads of both have time.
     """
 
-    def __init__(self, cfg: Config, resident: bool = False):
-        self.cfg, self.resident = cfg, resident
+    def __init__(self, cfg: Config, resident: bool = False, rows: int = 0):
+        self.cfg, self.resident, self.rows = cfg, resident, rows
         self._clock = 0
         self._last = {mem: np.zeros(depth(cfg, mem), np.int64) for mem in (*SCOPES.values(), Mem.TWGT)}
 
@@ -59,7 +61,7 @@ class Placement:
         Raises `CapacityError` if there are no such entries.
         """
         changes: list[int] = (np.flatnonzero(np.diff(self._last[mem])) + 1).tolist()
-        from_end = self.resident and mem is Mem.WGT and high == depth(self.cfg, mem)
+        from_end = self.resident and mem is Mem.WGT and high == depth(self.cfg, mem) and not self._last[mem][high // 2]
         changes += [end - size for end in changes] if from_end else []
         starts = {low, high - size, *changes, *(start for r in excluded for start in (r.stop, r.start - size))}
         free = [

@@ -349,9 +349,9 @@ def predict(
 ) -> Timing:
     """Cycles of `program`, its buffers where a simulated device has them in an empty memory. `skip`: see `columns`.
 
-    The launches `before` ran right before it, so that it finds their micro-ops on chip. Without `fast` every burst is an
-    event of its own and nothing is remembered: the same cycles, found slowly, to which tests compare the short ways.
-    Raises `DeadlockError` where the program does not end, `UnsupportedError` for a memory as of `check_memory`.
+    The launches `before` ran right before it: it finds their micro-ops on chip. Without `fast` every burst is an event
+    of its own and nothing is remembered: the same cycles, found slowly, to which tests compare the short ways. Raises
+    `DeadlockError` where the program does not end, `UnsupportedError` for a memory as of `check_memory`.
     """
     launch = program.finish() if isinstance(program, Program) else program
     if not isinstance(launch, Launch):
