@@ -226,7 +226,7 @@ class Contents:
                 raise ProgramError(f"{at}: tensor {tensor_name!r} is written, but bound to several buffers")
         check_dram(step.launch)
         if step.steady is not None:
-            if [*map(id, step.steady.buffers)] != [*map(id, step.launch.buffers)] or theirs is not step.steady.cfg:
+            if [*map(id, step.steady.buffers)] != [*map(id, step.launch.buffers)] or theirs != step.steady.cfg:
                 raise ProgramError(f"{at}: its steady launch has other buffers than its launch; both share theirs")
             if not {*step.steady.patches.limits} <= {*limits}:
                 raise ProgramError(f"{at}: its steady launch has symbols that its launch does not have")

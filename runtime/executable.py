@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..hw.config import Config
@@ -84,7 +84,16 @@ class Executable(Contents):
 
         Its first run on a device loads all, as do runs after other programs; results are the same (runtime/steady.py).
         """
+        if any(step.steady for step in self.launches):
+            return self
         return Executable(self.cfg, self.name, self.tensors, with_steady(self.steps), self.contract, self.on)
+
+    def without_steady(self) -> Executable:
+        """The program whose launches load all in every run."""
+        launched = [
+            replace(s, steady=None, steady_certificate=None) if isinstance(s, LaunchStep) else s for s in self.steps
+        ]
+        return Executable(self.cfg, self.name, self.tensors, launched, self.contract, self.on)
 
     def first_entry(self) -> Executable:
         """The program of the first entry alone, as it would be without the others."""
