@@ -69,11 +69,10 @@ class _OnChip:
         for a in row.accesses:
             if a.write:
                 self._held[a.mem][a.entries] = 0 if loaded is None else loaded
-        kind = row_of(f["op"], f.get("mem"))
-        if kind.loads in MICRO_OPS and row.buffer is not None and row.buffer.data is not None:
-            first = f["dram_base"] * UOP_BYTES
-            words = row.buffer.data[first : first + f["x_size"] * UOP_BYTES].view("<u4")
-            self._words[kind.loads][f["sram_base"] : f["sram_base"] + f["x_size"]] = words
+        mem, data = row_of(f["op"], f.get("mem")).loads, None if row.buffer is None else row.buffer.data
+        if mem is not None and mem in MICRO_OPS and data is not None:
+            first, last = f["dram_base"] * UOP_BYTES, (f["dram_base"] + f["x_size"]) * UOP_BYTES
+            self._words[mem][f["sram_base"] : f["sram_base"] + f["x_size"]] = data[first:last].view("<u4")
         return row
 
     def steady(self, launch: Launch, rows: Sequence[Row]) -> Launch | None:
