@@ -22,7 +22,6 @@ from .launch import Launch, Origins, encode
 from .steps import LaunchStep, Step, turns
 from .tokens import Row, constants_between, insert_tokens, popped, pushed
 
-_NONE = np.zeros((0, 3), np.int64)
 _PIECE = 3  # entries of constants that are loaded while an operator waits for the one before: about 100 beats
 
 
@@ -108,19 +107,17 @@ class _OnChip:
         return replace(row, fields=fields, dram=dram)
 
     def _touched(self, f: dict[str, int]) -> list[Access]:
-        executes, uops = row_of(f["op"], f.get("mem")).executes, _NONE
-        key = (*f.items(), b"")
+        executes, words = row_of(f["op"], f.get("mem")).executes, np.zeros(0, np.uint64)
         if executes is not None:
             kernel = slice(f["uop_bgn"], f["uop_end"])
             if not self._held[executes][kernel].all():
                 what = f"micro-ops {f['uop_bgn']}..{f['uop_end'] - 1} of {executes.name}"
                 raise ProgramError(f"{what} are executed, but no launch of the program loads them; record their load")
             words = self._words[executes][kernel]
-            key = (*f.items(), words.tobytes())
+        key = (*f.items(), words.tobytes())
         if key not in self._accesses:
-            if executes is not None:
-                fields = known_isa(self.cfg).uop.decode(words[:, None])
-                uops = np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1).astype(np.int64)
+            fields = known_isa(self.cfg).uop.decode(words[:, None])
+            uops = np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1).astype(np.int64)
             self._accesses[key] = scratchpad_accesses(self.cfg, f, uops)
         return self._accesses[key]
 

@@ -14,16 +14,7 @@ from ..kernels import table
 from ..kernels.cache import RowsJoined
 from ..kernels.conv import host_step
 from ..kernels.fold import fold_in_place
-from ..kernels.recording import (
-    Absorbed,
-    AbsorbedPad,
-    AbsorbedSlice,
-    Recording,
-    limits,
-    own_rows,
-    packed_bytes,
-    packed_shape,
-)
+from ..kernels.recording import Absorbed, AbsorbedPad, AbsorbedSlice, Recording, limits, packed_bytes, packed_shape
 from ..memory import Lifetime, Plan, plan
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
@@ -41,9 +32,7 @@ class NetworkLaunch:
         self.wanted = wanted_from(steps.graph, ops)
         name = self.work[0].name if len(self.work) == 1 else f"{self.work[0].name} to {self.work[-1].name}"
         self.rec = Recording(self.cfg, steps.graph.contract, name, steps.tiles)
-        rows = any(isinstance(op, g.QConv2d | g.IntegerConv2d) and own_rows(op, self.cfg) for op in ops)
-        first = self.cfg.wgt_depth // self.cfg.block_in if rows else 0
-        self.rec.placement = Placement(self.cfg, steps.resident, first)
+        self.rec.placement = Placement(self.cfg, steps.resident)
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
         self.slices = [op for op in ops if isinstance(op, AbsorbedSlice)]
         self.rec.limits = limits(ops)

@@ -23,13 +23,12 @@ class Placement:
     """Time of the last use of each scratchpad entry, in all that is recorded into one program.
 
     New tensors get the least recently used entries, so that their loads need not wait. With `resident` constants stay
-    on chip as long as there is room. Half of the weights then lie at the end, the others behind the first `rows`
-    entries, which are for weights of rows. Where the last ones find no room, they share entries with those of the
-    middle: so the loads of both have time.
+    on chip as long as there is room: the first half of the weights lies at the end, the second half in front. Where the
+    last find no room, they share entries with those of the middle, so that the loads of both have time.
     """
 
-    def __init__(self, cfg: Config, resident: bool = False, rows: int = 0):
-        self.cfg, self.resident, self.rows = cfg, resident, rows
+    def __init__(self, cfg: Config, resident: bool = False):
+        self.cfg, self.resident = cfg, resident
         self._clock = 0
         self._last = {mem: np.zeros(depth(cfg, mem), np.int64) for mem in (*SCOPES.values(), Mem.TWGT)}
 
@@ -71,11 +70,10 @@ class Placement:
         ]
         if not free:
             raise CapacityError(f"{size} entries of {mem.name}: they do not fit those that are free in {low} to {high}")
-        keeps, last = self.keeps(mem), self._last[mem]
-        taken = {start: np.count_nonzero(last[start : start + size]) if keeps else 0 for start in free}
-        return min(
-            free, key=lambda start: (taken[start], self.last_use(mem, start, size), -start if from_end else start)
-        )
+        last = self._last[mem]
+        taken = {start: np.count_nonzero(last[start : start + size]) if self.keeps(mem) else 0 for start in free}
+        last_use = {start: self.last_use(mem, start, size) for start in free}
+        return min(free, key=lambda start: (taken[start], last_use[start], -start if from_end else start))
 
 
 class Slots:

@@ -81,7 +81,7 @@ class _Walk:
         if row.pads and (f["y_pad_0"] or f["y_pad_1"] or f["x_pad_0"] or f["x_pad_1"]):
             return None
         size, access = entry_bytes(self.launch.cfg, row.mem), dram_access(self.launch.cfg, f)
-        spans = [] if access is None else access.spans().tolist()
+        spans: list[list[int]] = [] if access is None else access.spans().tolist()
         head = bytes([row.mem.id])
         return [head + data[at : at + size].tobytes() for start, end in spans for at in range(start, end, size)]
 
