@@ -57,7 +57,7 @@ def test_files_that_modules_name_exist():
 BUDGET = {
     "hw": 9_640,
     "runtime": 13_880,
-    "compiler": 32_660,
+    "compiler": 32_670,
     "sim": 9_010,
     "boards": 4_985,
     "cli": 10_380,
