@@ -218,7 +218,9 @@ def test_the_file_keeps_steady_launches_with_their_certificates():
     assert step.steady is not None and before.steady is not None
     assert np.array_equal(step.steady.insn, before.steady.insn) and step.steady.buffers is step.launch.buffers
     verify_steady(again.steps)  # checks the certificate, too
-    step.steady_certificate = replace(step.steady_certificate, clocks=step.steady_certificate.clocks + 1)
+    certificate = step.steady_certificate
+    assert certificate is not None
+    step.steady_certificate = replace(certificate, clocks=certificate.clocks + 1)
     with pytest.raises(CertificateError, match="clock"):
         verify_steady(again.steps)
 
