@@ -46,7 +46,7 @@ def proved(executable: Executable) -> Executable:
     return executable
 
 
-@pytest.mark.parametrize("device", ["model", "timing", "spec"])
+@pytest.mark.parametrize("device", ["model", "timing", "spec", pytest.param("rtl", marks=pytest.mark.circuit)])
 def test_programs_that_alternate_load_again_and_are_exact(device):
     """By hand: the first run of a stretch loads, the others do not; products by numpy."""
     rng, on = np.random.default_rng(3), open_device(device, TINY)
