@@ -38,6 +38,7 @@ _MESSAGES: dict[str, list[tuple[str, str]]] = {
         ("device_macs", "int64"),
         ("cycles", "int64"),
         *((name, "[Count]") for name in _COUNTERS),
+        ("steady", "bool"),
     ],
     "Failure": [("kind", "string"), ("text", "string"), ("index", "int64")],
     "Info": [
@@ -139,6 +140,7 @@ def steps(reports: Iterable[StepReport]) -> list:
             uops=r.stats.uops,
             device_macs=r.stats.macs,
             cycles=0 if r.stats.cycles is None else r.stats.cycles + 1,
+            steady=r.steady,
             **{
                 name: [make("Count", name=key, value=n) for key, n in getattr(r.stats, name).items()]
                 for name in _COUNTERS
@@ -155,7 +157,7 @@ def reports(messages: Iterable[Message]) -> list[StepReport]:
         insns, loaded, stored, counters = (Counter({c.name: c.value for c in getattr(m, name)}) for name in _COUNTERS)
         cycles = m.cycles - 1 if m.cycles else None
         stats = Stats(insns, m.uops, m.device_macs, loaded, stored, cycles, counters)
-        found.append(StepReport(m.name, m.where, m.macs, stats, m.seconds))
+        found.append(StepReport(m.name, m.where, m.macs, stats, m.seconds, m.steady))
     return found
 
 

@@ -35,7 +35,7 @@ from ..runtime.executable import Executable
 from ..runtime.launch import Launch
 from ..runtime.loader import Loaded
 from ..runtime.program import Program
-from ..runtime.verify import verify
+from ..runtime.verify import verify, verify_steady
 from . import messages
 from .messages import Message
 
@@ -312,13 +312,16 @@ class Jobs:
 
 
 def _prove(executable: Executable) -> None:
-    """Raise the errors of `verify` for a launch that they refuse, such as one that reads what it has not written."""
+    """Raise the errors of `verify` for a launch that they refuse, such as one that reads what it has not written, and
+    those of `verify_steady`.
+    """
     for step in executable.launches:
         try:
             verify(step.launch, memory=True)
         except ProgramError as exc:
             text = f"step {step.name!r}: {exc}; a shared device runs only programs that `tilewright verify` proves"
             raise type(exc)(text) from None
+    verify_steady(executable.steps)
 
 
 def _main(pipe: Connection, offer: Offer, limits: Limits) -> None:

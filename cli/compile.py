@@ -30,6 +30,7 @@ from .options import (
     json_option,
     mapping_option,
     memory_option,
+    resident_option,
     shape_option,
     target_option,
     tiles_option,
@@ -60,6 +61,7 @@ _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw prog
     input_type_option,
     shape_option,
     context_option,
+    resident_option,
 )
 @click.option("--sign", metavar="KEY", help="Sign X.tw with this SSH key, as X.tw.sig; verify --key checks it.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")
@@ -79,7 +81,7 @@ def command(
     """Compile, verify, save, and print where each step runs."""
     cfg = load_config(config)
     if emit == "c":
-        _check_c(output, binary, tokenizer, sign)
+        _check_c(output, binary, tokenizer, sign, choices.resident)
     elif binary or tokenizer is not None:
         option = "--binary" if binary else f"--tokenizer {tokenizer}"
         raise UnsupportedError(f"{option} is only for C sources; add --emit c, or drop it")
@@ -136,8 +138,10 @@ def _program(model: str, config: str, choices: Choices, emit: str) -> Executable
     return compile_source(model, load_config(config), choices)
 
 
-def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None) -> None:
+def _check_c(output: str, binary: bool, tokenizer: str | None, sign: str | None, resident: bool) -> None:
     """Raise the errors that are known before the network is compiled."""
+    if resident:
+        raise UnsupportedError("--resident is only for .tw programs: C sources load all in every run; drop it")
     if sign is not None:
         raise UnsupportedError(f"--sign {sign} is only for .tw programs; drop it, or --emit c")
     check_folder(output)

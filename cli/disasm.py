@@ -7,7 +7,7 @@ import click
 from ..hw.errors import FileError
 from ..hw.isa import INSN_BYTES
 from ..runtime.disasm import disassemble, disassemble_words
-from ..runtime.executable import Executable, LaunchStep
+from ..runtime.executable import Executable
 from ..sim.replay import read_case
 from . import report
 from .options import json_option
@@ -16,8 +16,9 @@ from .options import json_option
 def listings(path: str) -> dict[str, list[str]]:
     """Lines per launch of a `.tw` program, or of the program of a recorded case."""
     if not path.endswith(".npz"):
-        steps = Executable.load(path).steps
-        return {step.name: disassemble(step.launch) for step in steps if isinstance(step, LaunchStep)}
+        launches = Executable.load(path).launches
+        found = {step.name: disassemble(step.launch) for step in launches}
+        return found | {f"{step.name}, steady": disassemble(step.steady) for step in launches if step.steady}
     case = read_case(path)
     end = case.insn_addr + case.insn_count * INSN_BYTES
     if not 0 <= case.insn_addr <= end <= len(case.dram_in):

@@ -129,9 +129,10 @@ def _timed(planned: Any, step: StepReport, clock: float) -> dict[str, Any]:
     if step.stats.timeline is None:
         return found
     kind, timeline = "operator", step.stats.timeline()
-    shares = profile(planned.launch, timeline, cycles)
+    launch = planned.which(step.steady)
+    shares = profile(launch, timeline, cycles)
     if sum(bool(share.path) for share in shares) < 2:
-        kind, shares = "statement", profile(planned.launch, timeline, cycles, depth=2)
+        kind, shares = "statement", profile(launch, timeline, cycles, depth=2)
     rows = [{kind: share.name, **share.to_dict(), "device_ms": 1e3 * share.cycles / clock} for share in shares]
     whole = total(shares).to_dict()
     found |= {key: value for key, value in whole.items() if key.startswith((*_USES, "busy_", "wait_"))}

@@ -79,6 +79,13 @@ batch_option = click.option(
 )
 
 
+resident_option = click.option(
+    "--resident",
+    is_flag=True,
+    help="Keep constants, as weights, on chip from run to run as far as they fit: runs after the first load fewer.",
+)
+
+
 def _typed(context: click.Context, option: click.Parameter, values: Sequence[str]) -> dict[str, str]:
     """The types by the inputs' names, of the texts NAME=TYPE."""
     pairs = [value.rpartition("=") for value in values]
@@ -149,7 +156,7 @@ waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: writ
 class Choices:
     """Options of compiling a network: rounding contract, database of tiles, file of its channels' compute units,
     the target FILE.py:NAME, the memory that tiles are chosen for, how many inputs a run takes, the types of inputs, and
-    their shapes, by name, and the positions of a Llama in float. None: the default.
+    their shapes, by name, the positions of a Llama in float, and whether constants stay on chip. None: the default.
     """
 
     contract: str | None = None
@@ -161,6 +168,7 @@ class Choices:
     input_types: Mapping[str, str] | None = None
     shapes: Mapping[str, tuple[int, ...]] | None = None
     context: int | None = None
+    resident: bool = False
 
 
 NO_CHOICES = Choices()

@@ -38,7 +38,7 @@ class LaunchRun(NamedTuple):
 def launches_of(executable: Executable, reports: Sequence[StepReport]) -> list[LaunchRun]:
     """The launches of a run of `executable`, in their order; host steps are left out."""
     return [
-        LaunchRun(done.name, step.launch, done.stats)
+        LaunchRun(done.name, step.which(done.steady), done.stats)
         for step, done in ran(executable, reports)
         if isinstance(step, LaunchStep)
     ]

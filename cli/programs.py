@@ -49,7 +49,7 @@ def open_program(source: str, config: str | Config | None, choices: Choices = NO
     cfg = load_config(config) if config else None
     executable = Executable.load(source)
     executable.check_config(cfg, source)
-    return executable
+    return executable.resident() if choices.resident else executable
 
 
 def is_network(source: str) -> bool:
@@ -74,7 +74,7 @@ def _only_network(source: str, choices: Choices) -> None:
 
 def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> Executable:
     """Compile the network or Python source `source`; of Python source only a graph is compiled as `choices` say, but
-    for its memory. Raises `ConfigError` for an unknown memory.
+    for its memory, and what stays on chip. Raises `ConfigError` for an unknown memory.
     """
     memory = None if choices.dram is None else load_dram(choices.dram)
     value = python_value(source, cfg, memory)
@@ -87,11 +87,13 @@ def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> E
         tiles = None if choices.tiles is None else known_tiles(choices.tiles, cfg)
         target = read_target(choices.target, cfg, memory)
         several = of_images(graph.under(choices.contract), choices.batch)
-        return compile_graph(several, cfg, tiles=tiles, mapping=choices.mapping, dram=memory, target=target)
+        facts: dict[str, Any] = {"mapping": choices.mapping, "dram": memory, "target": target}
+        return compile_graph(several, cfg, tiles=tiles, **facts, resident=choices.resident)
     if not is_network(source):
         _only_network(source, choices)
     if value is not None:
-        return executable_of(value, cfg)
+        executable = executable_of(value, cfg)
+        return executable.resident() if choices.resident else executable
     if source.endswith(".py"):
         raise UnsupportedError(f"{source}: name what to compile, as in {source}:schedule")
     from ..compiler.network import compile_model
@@ -99,6 +101,7 @@ def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> E
     check_room(source, cfg, choices.context)
     given: dict[str, Any] = {"tiles": choices.tiles, "mapping": choices.mapping, "batch": choices.batch}
     given |= {"input_types": choices.input_types, "shapes": choices.shapes, "context": choices.context}
+    given["resident"] = choices.resident
     target = read_target(choices.target, cfg, memory)
     return compile_model(source, cfg, choices.contract, **given, dram=memory, target=target)
 

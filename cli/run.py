@@ -19,6 +19,7 @@ from ..compiler.graph.reference import Saturation, compare, initial_state
 from ..compiler.target.variants import apart, of_images, of_one, together
 from ..hw.config import Config, load_config
 from ..hw.errors import InputError, UnsupportedError
+from ..runtime.device import Stats
 from ..runtime.executable import Executable, Tensor
 from ..runtime.files import atomic_write
 from ..runtime.loader import StepReport
@@ -37,6 +38,7 @@ from .options import (
     json_option,
     mapping_option,
     picture_options,
+    resident_option,
     shape_option,
     target_option,
     tiles_option,
@@ -83,7 +85,14 @@ Y.npz gets `outputs`, or one array per output tensor if there are several.
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @choice_options(
-    contract_option, tiles_option, mapping_option, target_option, batch_option, input_type_option, shape_option
+    contract_option,
+    tiles_option,
+    mapping_option,
+    target_option,
+    batch_option,
+    input_type_option,
+    shape_option,
+    resident_option,
 )
 @click.option("--reset", is_flag=True, help="Start from the initial state with every input, not with the first alone.")
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
@@ -127,7 +136,7 @@ def command(
         data.notes.insert(0, f"compiled for inputs of shape {sizes}")
     samples, arrays, stacked = [*data], data.file, not data.single
     expected = _expected(one, arrays, len(samples) if stacked else None, inputs)
-    results, runs, seconds = _run(executable, where, together(samples, batch), reset)
+    results, runs, seconds = _run(executable, where, together(samples, batch), reset, choices.resident)
     results = apart(results, batch, len(samples))
     outputs = _collect(executable, results, stacked)
     compared = dict(zip((t.name for t in executable.outputs), outputs.values()))
@@ -141,6 +150,7 @@ def command(
     if check:
         result["check"] = check_run(model, executable.cfg, choices, where, samples, results, reset)
     rows = run_rows(executable, runs, where.clock_hz)
+    result |= _resident(runs) if choices.resident else {}
     result |= _per_input(rows, len(runs), len(samples), batch)
     if trace:
         write_timeline(trace, launches_of(executable, runs[-1]), executable.name, where.name)
@@ -164,6 +174,17 @@ def _with_sizes(model: str, choices: Choices, path: str, picture: Pictures | Non
     return replace(choices, shapes=sizes_of(model, choices.shapes or {}, read))
 
 
+def _resident(runs: Sequence[Sequence[StepReport]]) -> dict[str, Any]:
+    """Cycles of the first run, and of the last if constants of an earlier one were on chip, of devices with a clock."""
+    first, last = (sum((step.stats for step in run), Stats()).cycles for run in (runs[0], runs[-1]))
+    steady = any(step.steady for step in runs[-1])
+    return (
+        {"resident": steady}
+        | ({"first_cycles": first} if first else {})
+        | ({"steady_cycles": last} if steady and last else {})
+    )
+
+
 def _per_input(rows: Sequence[Mapping[str, Any]], runs: int, inputs: int, batch: int) -> dict[str, Any]:
     """Cycles per input of a batch: launches of all `runs`, each as long as the last, shared by the `inputs`."""
     cycles = [row["cycles"] for row in rows if "cycles" in row]
@@ -171,11 +192,12 @@ def _per_input(rows: Sequence[Mapping[str, Any]], runs: int, inputs: int, batch:
 
 
 def _run(
-    executable: Executable, where: Where, samples: Sequence[Mapping[str, np.ndarray]], reset: bool
+    executable: Executable, where: Where, samples: Sequence[Mapping[str, np.ndarray]], reset: bool, resident: bool
 ) -> tuple[list[dict[str, np.ndarray]], list[list[StepReport]], float]:
     """(outputs of each sample, their reports, seconds of all runs); with `reset` each starts from the initial state.
 
-    Opening the device, which may build a simulator, is not in the seconds.
+    With `resident` a single sample runs a second time, for the reports, unless that would change the state. Opening the
+    device, which may build a simulator, is not in the seconds.
     """
     results, runs = [], []
     with (
@@ -189,7 +211,11 @@ def _run(
             results.append(loaded.run(sample))
             runs.append(loaded.reports)
             advance()
-        return results, runs, time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        if resident and len(samples) == 1 and not executable.states:
+            loaded.run(samples[0])
+            runs.append(loaded.reports)
+        return results, runs, seconds
 
 
 def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -317,6 +343,8 @@ def _print_summary(result: dict) -> None:
         report.say(f"outputs written to {result['output']}")
     if "trace" in result:
         report.say(f"timeline written to {result['trace']}{TO_PERFETTO}")
+    if "resident" in result:
+        report.say(_of_residents(result))
     if "cycles_per_input" in result:
         idle = -n % result["batch"]
         filled = f", {report.counted(idle, 'place')} of the last run without an input" if idle else ""
@@ -327,6 +355,15 @@ def _print_summary(result: dict) -> None:
         report.say(f"{report.counted(n, 'input')} on {where}")
         return
     report.say(f"{report.counted(n, 'input')} on {where}: {result['seconds']:.2f} s, {1e3 * rate:.1f} ms each")
+
+
+def _of_residents(result: Mapping[str, Any]) -> str:
+    """The sentence on what stays on chip."""
+    if not result["resident"]:
+        return "the last run found nothing on chip: it was the first, or all its constants are loaded each time"
+    if "steady_cycles" not in result:
+        return "runs after the first find constants on chip"
+    return f"first run: {result['first_cycles']:,} cycles; steady run, constants on chip: {result['steady_cycles']:,}"
 
 
 def need_network(model: str, option: str = "--check", cfg: Config | None = None) -> None:

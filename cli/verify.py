@@ -19,7 +19,7 @@ from ..runtime.launch import Launch
 from ..runtime.proof.certificate import check
 from ..runtime.proof.order import drawn
 from ..runtime.proof.signature import check_signature
-from ..runtime.verify import Report, verify
+from ..runtime.verify import Report, verify, verify_steady
 from ..sim.random_programs import ROWS, WIDE
 from . import report
 from .options import json_option
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def verify_executable(executable: Executable, explain: bool = False) -> dict[str, Report]:
     """A report per launch, whose use of memory is proved, too. Raises the errors of `verify`, with the step in front.
 
-    A certificate that a launch has is checked, and each launch has one then. With `explain` a race is drawn on
-    standard error before.
+    A steady launch has a report of its own, and raises the errors of `verify_steady`. A certificate that a launch has
+    is checked, and each launch has one then. With `explain` a race is drawn on standard error before.
     """
     found = {}
     for step in executable.steps:
@@ -47,6 +47,9 @@ def verify_executable(executable: Executable, explain: bool = False) -> dict[str
                 if explain and isinstance(exc, RaceError) and exc.pair is not None:
                     report.say(drawn(step.launch, exc.pair), err=True)
                 raise type(exc)(text) from None
+    names = {step.name: step for step in executable.launches}
+    for name, proved in verify_steady(executable.steps).items():
+        found[f"{name}, steady"], names[name].steady_certificate = proved, proved.certificate
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..hw.circuit import check_buildable
 from ..hw.config import Config, load_config
@@ -49,6 +49,7 @@ def compile_model(
     input_types: Mapping[str, str] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     context: int | None = None,
+    resident: bool = False,
 ) -> Executable:
     """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
@@ -58,8 +59,8 @@ def compile_model(
     that the program will run on (sim/dram.py; by default `zynq_hp`): it changes the choice of tiles, not the results.
     The program takes `batch` inputs at once, concatenated in the first dimension of its tensors (target/variants.py).
     `input_types` are those of inputs, by name, where the file does not say them, as in Deeploy's dialect, `shapes`
-    those of inputs whose sizes it leaves open, `context` the positions of a Llama in float. `target` as in
-    `compile_graph`; without it a disk cache (compiler/cache.py) keeps the executables.
+    those of inputs whose sizes it leaves open, `context` the positions of a Llama in float. `resident` and `target` as
+    in `compile_graph`; without it a disk cache (compiler/cache.py) keeps the executables.
 
     Raises `ConfigError` for an unknown memory, and the errors of `read_source`, `import_model`, `of_images` and
     `compile_graph`.
@@ -72,8 +73,10 @@ def compile_model(
         if target is not None:  # its modules and kernels are in no digest
             graph = of_images(import_model(source, contract), batch)
             known = None if tiles is None else known_tiles(tiles, cfg)
-            return compile_graph(graph, cfg, mapping=mapping, dram=memory, target=target, tiles=known)
+            facts: dict[str, Any] = {"mapping": mapping, "dram": memory, "target": target, "resident": resident}
+            return compile_graph(graph, cfg, tiles=known, **facts)
         digest = source.digest if batch == 1 else source.digest + f"batch {batch}".encode()
+        digest += b"resident" if resident else b""
         known = None if tiles is None else known_tiles(tiles, cfg, network_key(digest, cfg, contract))
         if known is not None and not known.tiles:
             known = None
@@ -82,9 +85,9 @@ def compile_model(
         executable = cache.read(file)
         if executable is None:
             graph = of_images(import_model(source, contract), batch)
-            executable = compile_graph(graph, cfg, mapping=mapping, dram=memory)
+            executable = compile_graph(graph, cfg, mapping=mapping, dram=memory, resident=resident)
             if known is not None:
-                tuned = compile_graph(graph, cfg, tiles=known, mapping=mapping, dram=memory)
+                tuned = compile_graph(graph, cfg, tiles=known, mapping=mapping, dram=memory, resident=resident)
                 executable = faster(executable, tuned, memory)
             cache.write(file, executable)
         return executable
@@ -199,6 +202,7 @@ def compile_graph(
     tiles: Tiles | None = None,
     mapping: MappingLike | None = None,
     dram: Dram | None = None,
+    resident: bool = False,
 ) -> Executable:
     """Compile a graph; inputs and outputs of the executable have the graph's names.
 
@@ -208,7 +212,8 @@ def compile_graph(
     `contract` overrules the graph's, `target` is `default_target(cfg)` unless given, `tiles` makes the ready schedules
     (compiler/tune/search.py).
     `mapping` says which output channels run on which compute unit (compiler/mapping.py, whose errors it
-    raises). `dram` is the memory that the program will run on. With `every_value` every tensor of the graph is an
+    raises). `dram` is the memory that the program will run on. With `resident` constants stay on chip from run to run,
+    as far as they fit (runtime/steady.py). With `every_value` every tensor of the graph is an
     output under its name, for compiler/graph/reference.py.
     With `accumulators` the device runs every layer that it can as a program of its own, and the int32 accumulators of
     layer L are also an output, `L.acc`. Raises `UnsupportedError` that lists every operator that no module can run, or
@@ -226,19 +231,10 @@ def compile_graph(
             )
         graph = regroup(graph, ChannelMapping.of(mapping), cfg)
     if not accumulators:
-        make = partial(compile_for, cfg=cfg, target=target, tiles=tiles, dram=dram)
-        whole = make(graph)
+        make = partial(compile_for, cfg=cfg, target=target, tiles=tiles, dram=dram, resident=resident)
         with cost.on_memory(dram, cfg):
-            for line in (line for line, computes in whole.of_kernels(cfg).items() if not computes):
-                warnings.warn(line, stacklevel=2)
-        if every_value or not _launches_attention(whole.assignment):
-            return whole.executable
-        by_length, block = _of_lengths(graph, whole, make), in_blocks(graph, cfg.block_in)
-        if block is None or not _launches_attention((rows := make(block)).assignment):
-            return by_length
-        if _layouts(rows.executable) != _layouts(by_length):  # a cache that only one of them keeps on the device
-            return by_length
-        return with_entry(by_length, _of_lengths(block, rows, make, cfg.block_in), f"{cfg.block_in} tokens")
+            executable = _as_launches(graph, cfg, make, every_value)
+        return executable.resident() if resident else executable
     module = LayerAccelerator(cfg)
     layers = [op for op in graph.of(g.Divisible) if not module.refusal(op)]
     refused = {"host": {op.name: "its accumulators must come from the device" for op in layers}}
@@ -247,6 +243,21 @@ def compile_graph(
     for op in graph.layers:
         executable.tensors[f"{op.name}.acc"].kind = "output"
     return executable
+
+
+def _as_launches(graph: g.Graph, cfg: Config, make: Callable[[g.Graph], Compiled], every_value: bool) -> Executable:
+    """The executable of `compile_graph` whose operators `make` gives to the modules of a target."""
+    whole = make(graph)
+    for line in (line for line, computes in whole.of_kernels(cfg).items() if not computes):
+        warnings.warn(line, stacklevel=3)
+    if every_value or not _launches_attention(whole.assignment):
+        return whole.executable
+    by_length, block = _of_lengths(graph, whole, make), in_blocks(graph, cfg.block_in)
+    if block is None or not _launches_attention((rows := make(block)).assignment):
+        return by_length
+    if _layouts(rows.executable) != _layouts(by_length):  # a cache that only one of them keeps on the device
+        return by_length
+    return with_entry(by_length, _of_lengths(block, rows, make, cfg.block_in), f"{cfg.block_in} tokens")
 
 
 def _of_lengths(graph: g.Graph, whole: Compiled, make: Callable[[g.Graph], Compiled], tokens: int = 1) -> Executable:
@@ -277,6 +288,7 @@ def compile_for(
     *,
     tiles: Tiles | None = None,
     dram: Dram | None = None,
+    resident: bool = False,
 ) -> Compiled:
     """Compile a graph as `compile_graph` does; the result has the assignment, too.
 
@@ -287,10 +299,10 @@ def compile_for(
     """
     check_buildable(cfg)
     graph, reasons = graph.under(contract), refused or {}
-    own = _compiled(graph, cfg, target, reasons, tiles, dram)
+    own = _compiled(graph, cfg, target, reasons, tiles, dram, resident)
     if dram is None or not cost.memory_facts(dram, cfg):
         return own
-    plain = _compiled(graph, cfg, target, reasons, tiles, cost.DEFAULT)
+    plain = _compiled(graph, cfg, target, reasons, tiles, cost.DEFAULT, resident)
     return min((own, plain), key=lambda one: one.seconds(dram))
 
 
@@ -301,6 +313,7 @@ def _compiled(
     refused: Mapping[str, Mapping[str, str]],
     tiles: Tiles | None,
     dram: Dram | cost.Memory | None,
+    resident: bool,
 ) -> Compiled:
     """The program of `compile_for` by the estimates for the memory `dram`."""
     reasons = {name: dict(why) for name, why in refused.items()}
@@ -310,7 +323,7 @@ def _compiled(
             for transform in module.transformations:
                 graph = transform(graph)
         while True:  # again after a module refused operators while it generated code
-            steps, assignment = Steps(graph, cfg, tiles), Assignment(graph, target, reasons)
+            steps, assignment = Steps(graph, cfg, tiles, resident), Assignment(graph, target, reasons)
             for module, ops in assignment.parts():
                 try:
                     module.generate(steps, ops)

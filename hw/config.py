@@ -318,6 +318,12 @@ PRESETS: dict[str, Config] = {
     "pynq_z1_plus": _PYNQ_Z1.replace(
         name="pynq_z1_plus", extensions=STANDARD_EXTENSIONS | {"depthwise_rows", "lookup", "lane_reduce"}
     ),
+    "pynq_z1_resident": _PYNQ_Z1.replace(
+        name="pynq_z1_resident",
+        wgt_bytes=1 << 18,
+        par_entries=128,
+        extensions=STANDARD_EXTENSIONS | {"depthwise_rows", "lookup", "lane_reduce"},
+    ),
     "pynq_z1_fast": _PYNQ_Z1.replace(
         name="pynq_z1_fast",
         block_out=32,

@@ -117,6 +117,10 @@ class CertificateError(ProgramError):
     """A certificate is damaged, belongs to another program, or does not prove what it is for."""
 
 
+class SteadyError(ProgramError):
+    """A steady launch, which finds constants on chip, does something else than the launch that it stands for."""
+
+
 class FingerprintError(ProgramError):
     """A program was made for another configuration than the device's; both are named."""
 

@@ -118,6 +118,8 @@ class Contents:
         for number, step in enumerate(self.steps):
             if isinstance(step, LaunchStep):
                 regions[f"{number}.insn"] = Allocation(step.launch.insn_bytes, INSN_ALIGN)
+                if step.steady is not None:
+                    regions[f"{number}.steady"] = Allocation(step.steady.insn_bytes, INSN_ALIGN)
                 for b in step.launch.buffers:
                     key = self.region(number, b)
                     before = regions.get(key, Allocation(0, 1))
@@ -223,6 +225,12 @@ class Contents:
             if list(step.bind.values()).count(tensor_name) > 1:
                 raise ProgramError(f"{at}: tensor {tensor_name!r} is written, but bound to several buffers")
         check_dram(step.launch)
+        if step.steady is not None:
+            if [*map(id, step.steady.buffers)] != [*map(id, step.launch.buffers)] or theirs != step.steady.cfg:
+                raise ProgramError(f"{at}: its steady launch has other buffers than its launch; both share theirs")
+            if not {*step.steady.patches.limits} <= {*limits}:
+                raise ProgramError(f"{at}: its steady launch has symbols that its launch does not have")
+            check_dram(step.steady)
 
 
 def _same_constants(steps: Sequence[Step]) -> dict[str, str]:

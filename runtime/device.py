@@ -108,10 +108,12 @@ class Allocation(NamedTuple):
 class Device(Protocol):
     """Memory and an accelerator of configuration `cfg`: write, run, read.
 
-    Addresses are byte addresses as the accelerator sees them.
+    Addresses are byte addresses as the accelerator sees them. `starts` grows with every `run`, failed ones included,
+    and with all else that may change what is on chip.
     """
 
     cfg: Config
+    starts: int
 
     def check_room(self, regions: Mapping[str, Allocation]) -> None:
         """Raise `CapacityError` where `regions` cannot all be allocated now; the device stays unchanged."""

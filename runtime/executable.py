@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..hw.config import Config
@@ -17,6 +17,7 @@ from .files import atomic_write
 from .formats import PROGRAM, check_format
 from .loader import Input, Inputs, Outputs, run
 from .schema import is_a
+from .steady import with_steady
 from .steps import HostStep as HostStep
 from .steps import LaunchStep as LaunchStep
 from .steps import Tensor as Tensor
@@ -77,6 +78,22 @@ class Executable(Contents):
     def __call__(self, inputs: Inputs | Input, on: str | Device | None = None) -> Outputs:
         """The outputs of `run`."""
         return self.run(inputs, on)[0]
+
+    def resident(self) -> Executable:
+        """A program like it in which launches leave out loads of constants that an earlier run left on chip.
+
+        Its first run on a device loads all, as do runs after other programs; results are the same (runtime/steady.py).
+        """
+        if any(step.steady for step in self.launches):
+            return self
+        return Executable(self.cfg, self.name, self.tensors, with_steady(self.steps), self.contract, self.on)
+
+    def without_steady(self) -> Executable:
+        """The program whose launches load all in every run."""
+        launched = [
+            replace(s, steady=None, steady_certificate=None) if isinstance(s, LaunchStep) else s for s in self.steps
+        ]
+        return Executable(self.cfg, self.name, self.tensors, launched, self.contract, self.on)
 
     def first_entry(self) -> Executable:
         """The program of the first entry alone, as it would be without the others."""

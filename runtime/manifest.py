@@ -29,7 +29,8 @@ from .steps import HostStep, LaunchStep, Step, Tensor, When
 from .symbols import Patches
 
 FORMAT, VERSION = "tilewright program", 3
-VERSIONS = (1, 2, 3)  # that are read; the first has no tensors of kind state, the first two have no certificates
+RESIDENT = 4  # the version of programs with steady launches: earlier readers would load all again and again
+VERSIONS = (1, 2, 3, RESIDENT)  # that are read; the first has no states, the first two have no certificates
 Parts = tuple[Config, str, dict[str, Tensor], list[Step], str | None]  # arguments of `Contents`
 _Object = dict[str, Any]  # of JSON
 _MOST = 8 << 20  # bytes of a manifest; in memory it takes some twenty times as many
@@ -68,6 +69,10 @@ _LAUNCH = _STEP | {
     "when": _OBJECT,
 }
 _CERTIFIED = _LAUNCH | {"certificate": _OBJECT}
+_RESIDENT = _CERTIFIED | {"steady": _OBJECT}
+_STEADY: dict[str, Kind] = {
+    key: _CERTIFIED[key] for key in ("insn", "relocations", "origins", "patches", "certificate")
+}
 _CERTIFICATE: dict[str, Kind] = {
     "queue_depth": Int(1),
     "token_depth": Int(1),
@@ -89,7 +94,9 @@ _BUFFER: dict[str, Kind] = {
 }
 
 
-_LATER = frozenset({"origins", "patches", "symbols", "when", "certificate", "contract"})  # that files need not have
+_LATER = frozenset(
+    {"origins", "patches", "symbols", "when", "certificate", "steady", "contract"}
+)  # that files need not have
 
 
 def write(contents: Contents) -> bytes:
@@ -99,7 +106,7 @@ def write(contents: Contents) -> bytes:
         members = _Writer(z)
         manifest = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": RESIDENT if any(step.steady for step in contents.launches) else VERSION,
             "name": contents.name,
             "fingerprint": f"{contents.cfg.fingerprint:016x}",
             "config": contents.cfg.to_dict(),
@@ -199,15 +206,21 @@ def _step_out(step: Step, members: _Writer) -> dict[str, object]:
         return out | {"attrs": step.attrs, "constants": constants}
     buffers = [{key: getattr(b, key) for key in _BUFFER} | {"data": members.array(b.data)} for b in step.launch.buffers]
     out |= {"kind": "launch", "bind": step.bind, "buffers": buffers}
-    out |= {"insn": members.array(step.launch.insn), "relocations": members.array(step.launch.reloc)}
-    origins = step.launch.origins
+    out |= _launch_out(step.launch, step.certificate, members)
+    if "patches" in out:
+        out["symbols"] = step.symbols
+    return out if step.steady is None else out | {"steady": _launch_out(step.steady, step.steady_certificate, members)}
+
+
+def _launch_out(launch: Launch, certificate: Certificate | None, members: _Writer) -> dict[str, object]:
+    """All of a launch but its buffers."""
+    out: dict[str, object] = {"insn": members.array(launch.insn), "relocations": members.array(launch.reloc)}
+    origins = launch.origins
     if origins is not None:
         out["origins"] = {"paths": origins.paths, "macs": origins.macs, "of": members.array(origins.of)}
-    patches = step.launch.patches
+    patches = launch.patches
     if len(patches.columns):
         out["patches"] = {"limits": patches.limits, "columns": members.array(patches.columns)}
-        out["symbols"] = step.symbols
-    certificate = step.certificate
     if certificate is not None:
         arrays = {"order": members.array(certificate.order), "clocks": members.array(certificate.clocks)}
         depths = {"queue_depth": certificate.queue_depth, "token_depth": certificate.token_depth}
@@ -216,7 +229,7 @@ def _step_out(step: Step, members: _Writer) -> dict[str, object]:
 
 
 def _step_in(archive: _Reader, cfg: Config, version: int, number: int, s: _Object) -> Step:
-    launched = _CERTIFIED if version > 2 else _LAUNCH
+    launched = _RESIDENT if version >= RESIDENT else _CERTIFIED if version > 2 else _LAUNCH
     _check(f"step {number}", s, _HOST if s.get("kind") == "host" else launched, _LATER)
     when = s.get("when")
     if when is not None:
@@ -230,23 +243,35 @@ def _step_in(archive: _Reader, cfg: Config, version: int, number: int, s: _Objec
         _check(f"step {number}: buffer {k}", b, _BUFFER)
         data = archive.optional(b["data"])
         buffers.append(Buffer(b["name"], tuple(b["shape"]), b["bits"], b["signed"], b["kind"], data, b["align"]))
+    launch, certificate = _launch_in(archive, cfg, s["name"], f"step {number}", s, buffers)
+    facts = s["name"], launch, s["bind"], s["macs"], s.get("symbols", {}), when, certificate
+    if "steady" not in s:
+        return LaunchStep(*facts)
+    what = f"step {number}: steady"
+    _check(what, s["steady"], _STEADY, _LATER)
+    return LaunchStep(*facts, *_launch_in(archive, cfg, s["name"], what, s["steady"], buffers))
+
+
+def _launch_in(
+    archive: _Reader, cfg: Config, name: str, what: str, s: _Object, buffers: list[Buffer]
+) -> tuple[Launch, Certificate | None]:
+    """The launch with these `buffers` that `s` describes, named `what` in messages, and its certificate."""
     insn, reloc, origins = archive.array(s["insn"]), archive.array(s["relocations"]), s.get("origins")
     if origins is not None:
-        _check(f"step {number}: origins", origins, _ORIGINS)
+        _check(f"{what}: origins", origins, _ORIGINS)
         paths = [tuple(path) for path in origins["paths"]]
         origins = Origins(paths, origins["macs"], archive.array(origins["of"]))
     patches = s.get("patches")
     if patches is not None:
-        _check(f"step {number}: patches", patches, _PATCHES)
+        _check(f"{what}: patches", patches, _PATCHES)
     patches = Patches() if patches is None else Patches(patches["limits"], archive.array(patches["columns"]))
-    launch = Launch(cfg, s["name"], insn, reloc, buffers, origins, patches)
-    certificate = _certificate_in(archive, number, s["certificate"], launch) if "certificate" in s else None
-    return LaunchStep(s["name"], launch, s["bind"], s["macs"], s.get("symbols", {}), when, certificate)
+    launch = Launch(cfg, name, insn, reloc, buffers, origins, patches)
+    return launch, _certificate_in(archive, what, s["certificate"], launch) if "certificate" in s else None
 
 
-def _certificate_in(archive: _Reader, number: int, c: _Object, launch: Launch) -> Certificate:
-    """The certificate `c` of step `number`. Raises `CertificateError` where it belongs to another launch."""
-    _check(f"step {number}: certificate", c, _CERTIFICATE)
+def _certificate_in(archive: _Reader, what: str, c: _Object, launch: Launch) -> Certificate:
+    """The certificate `c` of `what`. Raises `CertificateError` where it belongs to another launch."""
+    _check(f"{what}: certificate", c, _CERTIFICATE)
     arrays = archive.array(c["order"]), archive.array(c["clocks"])
     found = Certificate(c["queue_depth"], c["token_depth"], c["subject"], *arrays)
     check_subject(launch, found)

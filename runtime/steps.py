@@ -79,6 +79,8 @@ class LaunchStep:
     `macs` are the layer's useful multiply-accumulates: spatial padding counts, padded channels do not. `symbols` maps
     the symbols of the launch to the inputs that are their values, int32 (1,), or elements of vectors, as `tokens[3]`.
     `when`: in which runs it runs, None for all. `certificate` is the proof of its launch, None where it has none.
+    `steady` does the same as `launch` where the scratchpads hold what the run before left there, None where nothing is
+    left out (runtime/steady.py); `steady_certificate` is its proof.
     """
 
     name: str
@@ -88,6 +90,12 @@ class LaunchStep:
     symbols: dict[str, str] = field(default_factory=dict[str, str])
     when: When | None = None
     certificate: Certificate | None = None
+    steady: Launch | None = None
+    steady_certificate: Certificate | None = None
+
+    def which(self, steady: bool) -> Launch:
+        """The steady launch, where one is there and `steady`; else `launch`."""
+        return self.launch if self.steady is None or not steady else self.steady
 
 
 @dataclass(eq=False)
@@ -191,6 +199,12 @@ def runs_in(step: Step, values: Mapping[str, int]) -> bool:
     """Whether `step` runs where the inputs that steps depend on have these `values`; those not given are absent."""
     when = step.when
     return when is None or when.tensor in values and when.first <= values[when.tensor] < when.end
+
+
+def turns(steps: Sequence[Step]) -> list[list[LaunchStep]]:
+    """The launches of each kind of run, in their order: a single list, unless steps depend on an input."""
+    values = [{one.tensor: one.first} for one in ranges(steps)] or [{}]
+    return [[step for step in steps if isinstance(step, LaunchStep) and runs_in(step, each)] for each in values]
 
 
 def chosen(steps: Sequence[Step], inputs: Mapping[str, Array]) -> list[Step]:

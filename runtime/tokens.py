@@ -297,6 +297,58 @@ def ahead_of_jobs(rows: Sequence[Row], operator: Callable[[Row], object]) -> lis
     return ordered
 
 
+def constants_between(rows: Sequence[Row], most: int) -> list[Row]:
+    """`rows` in an order that computes the same, in which loads of constants use the time in which others wait.
+
+    Most loads of data wait for the operator before. Behind each such load come up to `most` entries of constants that
+    later operators need, if nothing in between uses their entries; what finds no place stays where it is.
+    """
+    ordered: list[Row] = []
+    taken = dict[int, int]()  # entries behind a load, by its identity
+    for row in rows:
+        if row.queue != Queue.LOAD or row.buffer is None or row.buffer.data is None or row.symbol is not None:
+            ordered.append(row)
+            continue
+        first = len(ordered)
+        while first and not _share(row, ordered[first - 1]):
+            first -= 1
+        left: Row | None = row
+        at = first
+        while left is not None and at < len(ordered):
+            gate = ordered[at]
+            at += 1
+            waits = gate.queue == Queue.LOAD and gate.buffer is not None and gate.buffer.data is None
+            room = most - taken.get(id(gate), 0)
+            if waits and room > 0:
+                part, left = _divided(left, room)
+                if part is not None:
+                    ordered.insert(at, part)
+                    taken[id(gate)] = most - room + part.fields["x_size"]
+                    at += 1
+        if left is not None:
+            ordered.append(left)
+    return ordered
+
+
+def _divided(row: Row, most: int) -> tuple[Row | None, Row | None]:
+    """(A load of the first `most` entries of `row`, a load of one row; one of the others)."""
+    f, (access,) = row.fields, row.accesses
+    size, entries = f["x_size"], access.entries
+    if f["y_size"] != 1 or row.dram is None or not isinstance(entries, slice):
+        return None, row
+    if size <= most:
+        return row, None
+    parts = list[Row]()
+    for begin, end in ((0, most), (most, size)):
+        fields = f | {"sram_base": f["sram_base"] + begin, "dram_base": f["dram_base"] + begin}
+        fields |= {"x_size": end - begin, "x_stride": end - begin}
+        nbytes = row.dram.nbytes // size
+        dram = row.dram._replace(start=row.dram.start + begin * nbytes, nbytes=(end - begin) * nbytes)
+        own = access._replace(entries=slice(entries.start + begin, entries.start + end))
+        parts.append(replace(row, fields=fields, accesses=[own], dram=dram._replace(pitch=dram.nbytes)))
+    return parts[0], parts[1]
+
+
 def joined(row: Row, other: Row) -> Row | None:
     """A single LOAD for `row` and `other`, LOADs of one row each; None where `other` does not continue `row`.
 

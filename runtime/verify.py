@@ -27,12 +27,13 @@ from ..hw.units import Channel, Queue
 from .arrays import Array
 from .buffer import Buffer
 from .launch import Launch, Origins, check_dram
-from .proof.certificate import Certificate, subject_of
+from .proof.certificate import Certificate, check, subject_of
 from .proof.conflicts import Conflict, Timeline, first_conflict
 from .proof.memory import (
     DramTouches,
     Executed,
     Kinds,
+    Left,
     ReadUops,
     buffers_of_micro_ops,
     check_buffers,
@@ -41,6 +42,8 @@ from .proof.memory import (
     micro_ops_of,
 )
 from .proof.order import Instructions, Order, TokenPair, missing_edge
+from .proof.steady import check_turn
+from .steps import Step, turns
 from .symbols import Symbol
 
 
@@ -62,15 +65,50 @@ class Report:
         return sum(pair.implied for pair in self.pairs)
 
 
-def verify(launch: Launch, memory: bool = False) -> Report:
+def verify(launch: Launch, memory: bool = False, before: Sequence[Launch] = ()) -> Report:
     """Check `launch` as `verify_instructions` does, and that it stays inside its buffers, which do not overlap.
 
     With `memory` also that it writes every scratchpad entry, and every byte of a temp or output buffer, before it reads
-    it, and that it writes its outputs whole; else raises `UnwrittenError`.
+    it, and that it writes its outputs whole; else raises `UnwrittenError`. What the launches `before` write in
+    scratchpads counts, too: they run right before it, the last one last.
 
     Also raises `EncodingError` where a buffer is not aligned to its entries, and `ProgramError` for micro-ops that no
     constant buffer holds.
     """
+    left = Left.nothing(launch.cfg)
+    for each in before:
+        check, _ = _ordered(each, left)
+        left = check.left()
+    check, bases = _ordered(launch, left)
+    if memory:
+        check.memory(launch.buffers, bases)
+        order, clocks = check.topological.astype(np.int32), check.found.clocks.astype(np.int32)
+        depths = launch.cfg.queue_depth, launch.cfg.token_depth
+        check.report.certificate = Certificate(*depths, subject_of(launch), order, clocks)
+    return check.report
+
+
+def verify_steady(steps: Sequence[Step]) -> dict[str, Report]:
+    """A report per step with a steady launch, which is proved to do what its launch does after the run before.
+
+    A certificate of it is checked; it holds after launches with certificates. Raises as `verify` and `check`, and
+    `SteadyError` where it does something else.
+    """
+    found = dict[str, Report]()
+    for turn in turns(steps):
+        check_turn([(step.launch, step.steady or step.launch) for step in turn])
+        for k, step in enumerate(turn):
+            if step.steady is not None:
+                before = [*turn[k:], *turn[:k]]
+                if step.steady_certificate is not None:
+                    known = [(each.launch, each.certificate) for each in before if each.certificate is not None]
+                    check(step.steady, step.steady_certificate, known)
+                found[step.name] = verify(step.steady, memory=True, before=[each.launch for each in before])
+    return found
+
+
+def _ordered(launch: Launch, left: Left) -> tuple[_Check, list[int]]:
+    """(A check of `launch` that found no race, the addresses of its buffers there)."""
     launch.check_aligned()
     bases, end = list[int](), 0
     for buffer in launch.buffers:
@@ -88,17 +126,13 @@ def verify(launch: Launch, memory: bool = False) -> Report:
         k = bisect_right(bases, address) - 1
         return f"{launch.buffers[k].name}+{address - bases[k]:#x}"
 
-    check = _Check(launch.cfg, launch.relocate(bases), read_uops, name, launch.patches.symbols, launch.origins)
+    words = launch.relocate(bases)
+    check = _Check(launch.cfg, words, read_uops, name, left, launch.patches.symbols, launch.origins)
     check.order()
     check.transfers()
     check_dram(launch)
     check.races()
-    if memory:
-        check.memory(launch.buffers, bases)
-        order, clocks = check.topological.astype(np.int32), check.found.clocks.astype(np.int32)
-        depths = launch.cfg.queue_depth, launch.cfg.token_depth
-        check.report.certificate = Certificate(*depths, subject_of(launch), order, clocks)
-    return check.report
+    return check, bases
 
 
 def check_depths(launch: Launch, cfg: Config) -> None:
@@ -124,7 +158,7 @@ def verify_instructions(
     `RaceError` naming both instructions and the memory range. `ProgramError` is for unknown micro-ops, which
     the program stores itself or does not load. The work is at most one flag per instruction and scratchpad entry.
     """
-    check = _Check(cfg, insn, read_uops, address_name)
+    check = _Check(cfg, insn, read_uops, address_name, Left.nothing(cfg))
     check.order()
     check.transfers()
     check.races()
@@ -150,11 +184,12 @@ class _Check:
         insn: Array,
         read_uops: ReadUops,
         address_name: Callable[[int], str],
+        left: Left,
         symbols: Mapping[int, Symbol] | None = None,
         origins: Origins | None = None,
     ):
         self.program = Instructions(cfg, insn, symbols, origins)
-        self._read_uops, self._address_name = read_uops, address_name
+        self._read_uops, self._address_name, self._left = read_uops, address_name, left
 
     def order(self) -> None:
         """Run the queues, with the configuration's depth, and derive the order of instructions."""
@@ -181,15 +216,23 @@ class _Check:
                 raise ProgramError(f"{program.name(k)} loads micro-ops that the program stores: cannot be verified")
         if Queue.TERNARY in program.queues:  # its micro-ops are loaded by another queue: else they may be any
             self._ordered(buffers_of_micro_ops(program, self._static), program.form, None)
-        executed = Executed(program, self.found.topological, self._static, self._read_uops)
-        self.kinds, self.kind = executed.kinds, executed.kind
+        executed = Executed(program, self.found.topological, self._static, self._read_uops, self._left)
+        self.kinds, self.kind, self._words = executed.kinds, executed.kind, executed.words
         self._ordered(self.kinds, self.kind, self.dram)
         self._at_finish()
 
     def memory(self, buffers: Sequence[Buffer], bases: Sequence[int]) -> None:
         """Check that all accesses read written values; `races` must have found none."""
-        check_scratchpads(self.program, self.topological, self.kinds, self.kind)
+        check_scratchpads(self.program, self.topological, self.kinds, self.kind, self._left)
         check_buffers(self.program, self.topological, buffers, bases)
+
+    def left(self) -> Left:
+        """What is on chip afterwards; `races` must have found none."""
+        written = {mem: entries.copy() for mem, entries in self._left.written.items()}
+        for mem, entries in written.items():
+            for some in self.kinds.written(mem):
+                entries[some] = True
+        return Left(written, self._words)
 
     def _at_finish(self) -> None:
         last = self.program.n - 1

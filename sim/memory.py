@@ -92,6 +92,7 @@ class DeviceMemory:
     """`bytes`, uint8 (n,), whose index is the address. Allocation is first fit; it grows up to `capacity` bytes."""
 
     def __init__(self, capacity: int):
+        self.starts = 0  # of the device
         self.capacity, self.bytes = capacity, np.zeros(min(capacity, 1 << 20), np.uint8)
         self._used: list[tuple[int, int]] = []  # (start, end), in the order of addresses
         self._fresh = PAGE  # memory from here on was never allocated, so it is still zero

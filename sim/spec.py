@@ -81,6 +81,7 @@ class SpecDevice(DeviceMemory):
         All are decoded first, so a program cannot change itself; each executes completely before the next. Raises the
         errors of `check` and `order`, and `AccessError` outside a memory: then the contents of memories are undefined.
         """
+        self.starts += 1
         words = np.frombuffer(program_bytes(image, insn_address, insn_count), np.uint64).reshape(-1, 2)
         insns = self.isa.decode(words)
         names = [f"instruction {k} ({self.isa.disassemble(f)})" for k, f in enumerate(insns)]

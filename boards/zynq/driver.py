@@ -152,7 +152,7 @@ class PynqDevice:
         interrupt: Interrupt | None = None,
     ):
         self.cfg, self.board = cfg, board if isinstance(board, Board) else load_board(board)
-        self._programmed = loaded
+        self._programmed, self.starts = loaded, 0
         self.timeout, self._watchdog, self._meminfo = timeout, watchdog, Path(meminfo)
         self._bitstream = bitstream
         self.pynq, self._target = pynq or _import_pynq(), target
@@ -251,6 +251,7 @@ class PynqDevice:
         Raises what the error register says (`runtime.session.explain`), and `HangError` where the accelerator is
         not done after `timeout`: then it is reset, or its bitstream is loaded again if it does not react to the reset.
         """
+        self.starts += 1
         buffer, at = self._find(insn_address, insn_count * INSN_BYTES)
         session = self.open()
         words = np.frombuffer(bytes(buffer.array[at : at + insn_count * INSN_BYTES]), "<u8").reshape(-1, 2)

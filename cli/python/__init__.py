@@ -85,6 +85,7 @@ def compile(
     target: Target | None = None,
     input_types: Mapping[str, str] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    resident: bool = False,
 ) -> Executable:
     """Compile `model` for a configuration, to an executable.
 
@@ -98,6 +99,7 @@ def compile(
     takes so many inputs in a run, one behind the other in the first dimension of its tensors. `target` has other
     modules or kernels than the configuration's (docs/targets.md, docs/kernels.md). `input_types` are those of inputs of
     a file in Deeploy's dialect, by name (docs/networks.md), `shapes` those of inputs whose sizes a file leaves open.
+    With `resident` constants stay on chip from run to run, as far as they fit (docs/performance.md).
 
     >>> import tilewright as tw
     >>> tw.compile("examples/digits/digits.onnx", "tiny")
@@ -116,7 +118,8 @@ def compile(
 
     if isinstance(model, (Program, Launch)):
         _check_alone(mapping=mapping, batch=batch, target=target, input_types=input_types, shapes=shapes)
-        return Executable.from_launch(model.finish() if isinstance(model, Program) else model)
+        executable = Executable.from_launch(model.finish() if isinstance(model, Program) else model)
+        return executable.resident() if resident else executable
     from tilewright.compiler import api, graph, network
     from tilewright.compiler.target.variants import of_images
     from tilewright.hw.config import load_config
@@ -132,12 +135,14 @@ def compile(
         _check_alone(input_types=input_types, shapes=shapes)
         several = of_images(model, batch)
         cfg = load_config(config)
-        return network.compile_graph(several, cfg, contract, mapping=mapping, dram=memory, target=target)
+        facts: dict[str, Any] = {"mapping": mapping, "dram": memory, "target": target, "resident": resident}
+        return network.compile_graph(several, cfg, contract, **facts)
     if hasattr(model, "__fspath__") or isinstance(model, str):
-        facts: dict[str, Any] = {"mapping": mapping, "dram": memory, "batch": batch, "target": target}
+        facts = {"mapping": mapping, "dram": memory, "batch": batch, "target": target, "resident": resident}
         return network.compile_model(model, config, contract, **facts, input_types=input_types, shapes=shapes)
     _check_alone(mapping=mapping, batch=batch, target=target, input_types=input_types, shapes=shapes)
-    return Executable.from_launch(api.build(model, config).finish())
+    executable = Executable.from_launch(api.build(model, config).finish())
+    return executable.resident() if resident else executable
 
 
 def _check_alone(**given: Any) -> None:
@@ -149,11 +154,13 @@ def _check_alone(**given: Any) -> None:
             raise UnsupportedError(f"{name}= is for networks{_NETWORKS_ALONE[name]}; drop it")
 
 
-def load(path: str | Path, config: Config | str | None = None, *, on: str | Device = "model") -> Executable:
+def load(
+    path: str | Path, config: Config | str | None = None, *, on: str | Device = "model", resident: bool = False
+) -> Executable:
     """Open the file `path`, ready to run: a .tw program, or a network, which is compiled as by `compile`.
 
     `config` defaults to that of a .tw program, and to pynq_z1 for a network. `on` is the device that it runs on where
-    `run` names no other.
+    `run` names no other. With `resident` constants stay on chip from run to run, as far as they fit.
 
     >>> import tilewright as tw
     >>> digits = tw.load("examples/digits/digits.onnx", on="timing")
@@ -176,8 +183,9 @@ def load(path: str | Path, config: Config | str | None = None, *, on: str | Devi
     if str(path).endswith(".tw"):
         executable = Executable.load(path)
         executable.check_config(None if config is None else load_config(config), path)
+        executable = executable.resident() if resident else executable
     else:
-        executable = compile(path, config or _DEFAULT)
+        executable = compile(path, config or _DEFAULT, resident=resident)
     executable.on = on
     return executable
 

@@ -18,6 +18,7 @@ from ..kernels.recording import Absorbed, AbsorbedPad, AbsorbedSlice, Recording,
 from ..memory import Lifetime, Plan, plan
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
+from ..tir.placement import Placement
 from .first_images import cheapest_layout
 
 
@@ -31,6 +32,7 @@ class NetworkLaunch:
         self.wanted = wanted_from(steps.graph, ops)
         name = self.work[0].name if len(self.work) == 1 else f"{self.work[0].name} to {self.work[-1].name}"
         self.rec = Recording(self.cfg, steps.graph.contract, name, steps.tiles)
+        self.rec.placement = Placement(self.cfg, steps.resident)
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
         self.slices = [op for op in ops if isinstance(op, AbsorbedSlice)]
         self.rec.limits = limits(ops)

@@ -174,8 +174,8 @@ class Steps:
     that `executable` made one call, by that call's name.
     """
 
-    def __init__(self, graph: g.Graph, cfg: Config, tiles: Tiles | None = None):
-        self.graph, self.cfg, self.tiles = graph, cfg, tiles
+    def __init__(self, graph: g.Graph, cfg: Config, tiles: Tiles | None = None, resident: bool = False):
+        self.graph, self.cfg, self.tiles, self.resident = graph, cfg, tiles, resident
         self.tensors: dict[str, Tensor] = {}
         self._names = Names(s.tensor.name for s in graph.states)
         self.steps: list[LaunchStep | HostStep] = []

@@ -22,13 +22,19 @@ _RESERVED = np.iinfo(np.int64).max  # later than any use
 class Placement:
     """Time of the last use of each scratchpad entry, in all that is recorded into one program.
 
-    New tensors get the least recently used entries, so that their loads need not wait.
+    New tensors get the least recently used entries, so that their loads need not wait. With `resident` constants stay
+    on chip as long as there is room: the first half of the weights lies at the end, the second half in front. Where the
+    last find no room, they share entries with those of the middle, so that the loads of both have time.
     """
 
-    def __init__(self, cfg: Config):
-        self.cfg = cfg
+    def __init__(self, cfg: Config, resident: bool = False):
+        self.cfg, self.resident = cfg, resident
         self._clock = 0
         self._last = {mem: np.zeros(depth(cfg, mem), np.int64) for mem in (*SCOPES.values(), Mem.TWGT)}
+
+    def keeps(self, mem: Mem) -> bool:
+        """True if constants in `mem` stay on chip as long as there is room."""
+        return self.resident and mem in (Mem.WGT, Mem.PAR)
 
     def use(self, mem: Mem, base: int, size: int) -> int:
         """Mark `size` entries from `base` on as used now, and return the time."""
@@ -53,8 +59,10 @@ class Placement:
 
         Raises `CapacityError` if there are no such entries.
         """
-        changes = np.flatnonzero(np.diff(self._last[mem])) + 1
-        starts = {low, high - size, *changes.tolist(), *(start for r in excluded for start in (r.stop, r.start - size))}
+        changes: list[int] = (np.flatnonzero(np.diff(self._last[mem])) + 1).tolist()
+        from_end = self.resident and mem is Mem.WGT and high == depth(self.cfg, mem) and not self._last[mem][high // 2]
+        changes += [end - size for end in changes] if from_end else []
+        starts = {low, high - size, *changes, *(start for r in excluded for start in (r.stop, r.start - size))}
         free = [
             start
             for start in sorted(starts)
@@ -62,20 +70,25 @@ class Placement:
         ]
         if not free:
             raise CapacityError(f"{size} entries of {mem.name}: they do not fit those that are free in {low} to {high}")
-        return min(free, key=lambda start: self.last_use(mem, start, size))
+        last = self._last[mem]
+        taken = {start: np.count_nonzero(last[start : start + size]) if self.keeps(mem) else 0 for start in free}
+        last_use = {start: self.last_use(mem, start, size) for start in free}
+        return min(free, key=lambda start: (taken[start], last_use[start], -start if from_end else start))
 
 
 class Slots:
     """Equal parts of a scratchpad, at `bases`, for the tiles of one tensor.
 
     A tile that is still in a slot is not loaded again; a new one takes the least recently used slot. Each virtual
-    thread holds one slot.
+    thread holds one slot. Of a resident tensor the first tiles keep their slots, and the others take the last ones.
     """
 
     def __init__(self, mem: Mem, bases: Sequence[int], size: int, placement: Placement):
         self.mem, self.size, self.placement = mem, size, placement
+        self._stays = placement.keeps(mem)
         times = {base: placement.last_use(mem, base, size) for base in bases}
         self._used = dict(sorted(times.items(), key=lambda item: item[1]))  # base -> time of its last use
+        self._free = set(bases) if self._stays else set[int]()  # slots that no tile had yet
         self._tiles: dict[Hashable, int] = {}
         self._held: dict[int, int] = {}
 
@@ -85,7 +98,11 @@ class Slots:
         present = base is not None
         if base is None:
             busy = {held for other, held in self._held.items() if other != thread}
-            base = min((b for b in self._used if b not in busy), key=self._used.__getitem__)
+            others = [b for b in self._used if b not in busy]
+            first = [b for b in others if b in self._free] or others
+            choose = max if self._stays and first is others else min
+            base = choose(first, key=self._used.__getitem__)
+            self._free.discard(base)
             self._tiles = {key: b for key, b in self._tiles.items() if b != base}
             self._tiles[tile] = base
         self._held[thread] = base
@@ -286,7 +303,11 @@ class Storage:
             tensor = group.locations[0]
             several = tensor.rotates and not tensor.rows  # micro-ops could not reach a second slot of rows
             default = max(tensor.copies, min(2, self._threads))
-            wanted[tensor] = max(tensor.copies, self.slots.get(tensor.name, default)) if several else tensor.copies
+            slots = self.slots.get(tensor.name, default)
+            if self.placement.keeps(mem):  # as many as there are tiles
+                sources = {id(source): source.elements for source in tensor.loaded_from}
+                slots = max(slots, -(-sum(sources.values()) // (tensor.size * entry_elements(self.cfg, mem))))
+            wanted[tensor] = max(tensor.copies, slots) if several else tensor.copies
             granted[tensor] = tensor.copies
         room = depth(self.cfg, mem) - sum(tensor.size * n for tensor, n in granted.items())
         growing = True

@@ -43,7 +43,7 @@ def emit(
 
     Files and functions of the network begin with `name`, or with `network_NAME` if C or another file has that name.
     With `binary` its program and constants are a file, NAME.bin, instead of an array. With the `tokenizer` file of a
-    language model there is an example that writes a text.
+    language model there is an example that writes a text. C has no steady launches: each run loads all.
 
     Raises `UnsupportedError`, before anything is written, for a host operator that has no C kernel, `ProgramError` for
     a name that is no identifier, `FileError` for a folder that cannot be written or holds other files.
@@ -59,7 +59,7 @@ def sources(
     """The files of `emit` by name. Raises as it does."""
     name = _escaped(name)
     check_options(binary, tokenizer)
-    executable = executable.first_entry()
+    executable = executable.first_entry().without_steady()
     network = Network(executable, name)
     texts = {f"{name}.h": network.header(), f"{name}.c": network.source()}
     if not binary:

@@ -9,7 +9,7 @@ come earlier in the certificate's order; conflicts are then comparisons of clock
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -86,11 +86,16 @@ def check_subject(launch: Launch, certificate: Certificate) -> None:
         )
 
 
-def check(launch: Launch, certificate: Certificate) -> None:
-    """Raise `CertificateError` unless `certificate` proves `launch`; also raises as `check_dram` does."""
+def check(launch: Launch, certificate: Certificate, before: Sequence[tuple[Launch, Certificate]] = ()) -> None:
+    """Raise `CertificateError` unless `certificate` proves `launch`; also raises as `check_dram` does.
+
+    The launches `before`, with certificates that hold, run right before it: it may read what they wrote on chip.
+    """
     check_subject(launch, certificate)
     check_dram(launch)
     checker = _Checker(launch, certificate)
+    for each in before:
+        checker.follow(_Checker(*each))
     checker.order()
     checker.tokens()
     checker.memory()
@@ -114,6 +119,17 @@ class _Checker:
             self.refuse(f"it has {self.clocks.shape} clocks; must be {(self.n, len(self.queues))}")
         self.queue = np.array([self.isa.queue(f) for f in self.insns])
         self.at = [np.flatnonzero(self.queue == queue) for queue in self.queues]
+        self.written = {mem: np.zeros(room(self.cfg, mem), bool) for mem in SCRATCHPADS}  # before it starts
+        self.words = {mem: np.full(self.cfg.uop_depth, -1, np.int64) for mem in MICRO_OPS}  # on chip, -1: not known
+
+    def follow(self, other: _Checker) -> None:
+        """Start with what the launch of `other` leaves on chip."""
+        for _, accesses in other._accesses():
+            for a in accesses:
+                if a.write:
+                    self.written[a.mem][a.entries] = True
+        for mem, words in other.words.items():
+            self.words[mem] = np.where(words < 0, self.words[mem], words)
 
     def refuse(self, text: str) -> NoReturn:
         raise CertificateError(f"launch {self.launch.name!r}: its certificate does not hold: {text}; compile it again")
@@ -163,6 +179,8 @@ class _Checker:
         """Every access follows all conflicting accesses in every execution, and reads written values."""
         sizes, clocks = len(self.queues), np.append(self.clocks, np.zeros((self.n, 1), np.int64), axis=1)
         memories = {mem: _Cells(sizes, room(self.cfg, mem)) for mem in SCRATCHPADS}
+        for mem, cells in memories.items():
+            cells.wrote[self.written[mem], -1] = 0
         dram, moved = self._buffers()
         for k, accesses in self._accesses():
             touched = [(memories[a.mem], a.entries, a.write, a.updates, a.entries) for a in accesses]
@@ -217,8 +235,7 @@ class _Checker:
 
     def _accesses(self) -> Iterator[tuple[int, list[Access]]]:
         """Every instruction in the certificate's order, with its accesses to scratchpads."""
-        words = {mem: np.full(self.cfg.uop_depth, -1, np.int64) for mem in MICRO_OPS}
-        uops = {mem: np.zeros((self.cfg.uop_depth, 3), np.int64) for mem in MICRO_OPS}
+        words, uops = self.words, {mem: self._indices(words) for mem, words in self.words.items()}
         known: dict[tuple[int, int, bytes], list[Access]] = {}
         kinds = self._kinds()
         sequence: list[int] = self.sequence.tolist()
@@ -246,8 +263,11 @@ class _Checker:
                     self.refuse(f"instruction {k} loads micro-ops that are not constant")
                 some, first = slice(f["sram_base"], f["sram_base"] + f["x_size"]), f["dram_base"] * UOP_BYTES
                 words[row.loads][some] = data[first : first + f["x_size"] * UOP_BYTES].view("<u4")
-                fields = self.isa.uop.decode(words[row.loads][some].astype(np.uint64)[:, None])
-                uops[row.loads][some] = np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1)
+                uops[row.loads][some] = self._indices(words[row.loads][some])
+
+    def _indices(self, words: Array) -> Array:
+        fields = self.isa.uop.decode(words.astype(np.uint64)[:, None])
+        return np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1).astype(np.int64)
 
     def _kinds(self) -> list[tuple[int, int]]:
         """The words of each instruction without tokens and DRAM address, on which no on-chip access depends."""

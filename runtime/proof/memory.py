@@ -1,17 +1,18 @@
 """Proves that a launch writes before it reads, in scratchpads and buffers, and that it writes its outputs whole.
 
-Scratchpads and temporaries start with values of another program. Inputs, constants and states have values from the
-start; `launch.check_dram` checks that no store reaches the first two. DRAM is cut at every boundary of an
-access, so that accesses are few cells; each kind of instruction is judged once.
+Scratchpads and temporaries start with values of another program, or scratchpads with what `Left` says. Inputs,
+constants and states have values from the start; `launch.check_dram` checks that no store reaches the first two. DRAM is
+cut at every boundary of an access, so that accesses are few cells; each kind of instruction is judged once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ...hw.config import UOP_BYTES
+from ...hw.config import UOP_BYTES, Config
 from ...hw.errors import AccessError, ProgramError, UnwrittenError
 from ...hw.isa import INSTRUCTIONS, MICRO_OPS, SCRATCHPADS, Mem, room, row_of
 from ..access import Access, dram_access, joined, out_of_range, row_access, scratchpad_accesses
@@ -24,6 +25,20 @@ USE = 1 << 20  # the number of a DRAM access within its instruction, after its s
 ReadUops = Callable[[int, int], Array]
 _NONE = np.zeros((0, 3), np.int64)
 EMPTY = ("temp", "output")  # kinds of buffers without values when a launch starts
+
+
+@dataclass(frozen=True)
+class Left:
+    """What launches left in the scratchpads: of each which entries were written, bool, and its micro-ops, uint32."""
+
+    written: dict[Mem, Array]
+    words: dict[Mem, Array]
+
+    @staticmethod
+    def nothing(cfg: Config) -> Left:
+        """Before the first launch."""
+        written = {mem: np.zeros(room(cfg, mem), bool) for mem in SCRATCHPADS}
+        return Left(written, {mem: np.zeros(cfg.uop_depth, np.uint32) for mem in MICRO_OPS})
 
 
 class DramTouches:
@@ -148,6 +163,15 @@ class Kinds:
         classes, of_entry = self._classes[mem]
         return Touches(kind, self._count, self._uses[mem], classes, int(of_entry.max(initial=0)) + 1), of_entry
 
+    def written(self, mem: Mem) -> list[slice | Array]:
+        """The sets of entries of `mem` that instructions write."""
+        return [self.sets[mem].cells[use.cells] for use in self._uses[mem] if use.write]
+
+    def distinguish(self, mem: Mem, entries: Array) -> int:
+        """The number of the set of these entries, which are in classes of their own from now on."""
+        self._classes.pop(mem, None)
+        return self.sets[mem].number(entries)
+
 
 def check_transfers(program: Instructions) -> list[list[Access]]:
     """The accesses of each form that need no micro-ops. Raises `AccessError` for an entry that does not exist."""
@@ -189,18 +213,24 @@ def buffers_of_micro_ops(program: Instructions, static: list[list[Access]]) -> K
 class Executed:
     """The kind of every instruction, `kind`, (n,), from the micro-ops that it finds in the order `topological`.
 
-    Raises `AccessError` for an entry or a micro-op that does not exist, `ProgramError` for micro-ops that are not
-    known.
+    `left` is what it finds on chip when it starts, and `words` are the micro-ops that it leaves. Raises `AccessError`
+    for an entry or a micro-op that does not exist, `ProgramError` for micro-ops that are not known.
     """
 
-    def __init__(self, program: Instructions, topological: list[int], static: list[list[Access]], read_uops: ReadUops):
+    def __init__(
+        self,
+        program: Instructions,
+        topological: list[int],
+        static: list[list[Access]],
+        read_uops: ReadUops,
+        left: Left,
+    ):
         self.program, self.kinds, self._read_uops = program, Kinds(program), read_uops
-        cfg = program.cfg
         micro_ops = micro_ops_of(program)
         of_form = [-1 if executes else self.kinds.add(some) for (executes, _), some in zip(micro_ops, static)]
         self.kind = np.array(of_form, np.intp)[program.form]
-        self._words = {mem: np.zeros(cfg.uop_depth, np.uint32) for mem in MICRO_OPS}
-        self._known = {mem: np.zeros(cfg.uop_depth, bool) for mem in MICRO_OPS}  # by this program
+        self.words = {mem: left.words[mem].copy() for mem in MICRO_OPS}
+        self._known = {mem: left.written[mem].copy() for mem in MICRO_OPS}  # by this program, or by those before it
         self._kind_of: dict[tuple[int, bytes], int] = {}
         self._first: list[int] = []  # the first instruction of each of these kinds
         self._forms: list[int] = program.form.tolist()
@@ -236,7 +266,7 @@ class Executed:
         if f["iter_out"] and f["iter_in"] and np.count_nonzero(self._known[mem][first:end]) < end - first:
             text = f"executes micro-ops that no LOAD.{mem.name} loads: cannot be verified"
             raise ProgramError(f"{self.program.name(k)} {text}")
-        words = self._words[mem][first:end]
+        words = self.words[mem][first:end]
         key = (form, words.tobytes())
         kind = self._kind_of.setdefault(key, len(self._first))
         if kind == len(self._first):
@@ -265,22 +295,26 @@ class Executed:
         except ProgramError as exc:
             raise ProgramError(f"{self.program.name(k)}: {exc}") from None
         entries = slice(f["sram_base"], f["sram_base"] + f["x_size"])
-        self._words[mem][entries] = np.asarray(words, np.uint32)
+        self.words[mem][entries] = np.asarray(words, np.uint32)
         self._known[mem][entries] = True
 
 
-def check_scratchpads(program: Instructions, topological: Array, kinds: Kinds, kind: Array) -> None:
+def check_scratchpads(program: Instructions, topological: Array, kinds: Kinds, kind: Array, left: Left) -> None:
     """Raise `UnwrittenError` for an entry of a scratchpad that is read before an instruction writes it.
 
-    The program has no races: a write that comes first in one order comes first in all. Micro-ops were checked before.
+    Entries that are written in `left` have values from the start. The program has no races: a write that comes first in
+    one order comes first in all. Micro-ops were checked before.
     """
     reads: list[tuple[int, Mem, Array, int]] = []
     for mem in SCRATCHPADS:
         if mem in MICRO_OPS:
             continue
+        before = kinds.distinguish(mem, np.flatnonzero(left.written[mem]))
         touches, of_entry = kinds.touches(mem, kind[topological])
+        ready = np.zeros(touches.count, bool)
+        ready[touches.classes[before]] = True
         for events in touches.events():
-            first = _first(events, touches.count, None)
+            first = _first(events, touches.count, ready)
             if first is not None:
                 turn, classes, writer = first
                 reads.append((turn, mem, np.flatnonzero(np.isin(of_entry, classes)), writer))

@@ -284,6 +284,7 @@ class ModelDevice(DeviceMemory):
 
     def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
         """Execute in `image`, uint8 (n,), instead of the device's memory; its index is the address."""
+        self.starts += 1
         if image is not self._model.dram:
             self._model.dram = image
         return self._model.run(insn_address, insn_count)

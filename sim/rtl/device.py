@@ -331,6 +331,7 @@ class RtlDevice(DeviceMemory):
         Raises what the error register says (`session.explain`), and `ProtocolError` where the circuit breaks a bus
         rule or is not done within the program's upper bound of cycles: then the simulation restarts.
         """
+        self.starts += 1
         words = program_bytes(image, insn_address, insn_count)
         insn = np.frombuffer(words, np.uint64).reshape(-1, 2)
         facts = self._facts.get(words, lambda: self._study(words), lambda _: insn_count)
@@ -355,6 +356,7 @@ class RtlDevice(DeviceMemory):
 
     def close(self) -> None:
         """End the simulation, which completes the waveforms; the next run powers it on again."""
+        self.starts += 1
         if self._simulation:
             self._simulation.close()
             self._simulation = None

@@ -24,7 +24,7 @@ from ..dram import ZYNQ_HP, Dram
 from ..memory import CAPACITY
 from ..model.device import ModelDevice
 from .engine import Engine, Timing, simulate
-from .program import Columns, Move, Write, columns
+from .program import Columns, Move, Write, columns, no_micro_ops
 from .read_port import Client
 
 
@@ -171,6 +171,7 @@ class TimingDevice(ModelDevice):
         super().__init__(cfg, capacity=capacity)
         self.dram, self.skip = dram, tuple((skip,) if isinstance(skip, str) else skip)
         self.timing: Timing | None = None
+        self._micro_ops = no_micro_ops(cfg)
 
     def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
         """Execute in `image`, uint8 (n,), in place of the device's memory; its index is the address."""
@@ -180,7 +181,7 @@ class TimingDevice(ModelDevice):
             found = image[4 * first : 4 * (first + count)].view("<u4")
             return np.pad(found, (0, count - len(found)))
 
-        program = columns(self.cfg, words, uops, self.skip)
+        program = columns(self.cfg, words, uops, self.skip, held=self._micro_ops)
         stats = super().run_image(image, insn_address, insn_count)
         self.timing = simulate(self.cfg, self.dram, program, insn_address)
         stats.cycles, stats.counters = self.timing.cycles, Counter(self.timing.counters)

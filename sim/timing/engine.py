@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,7 @@ from ..memory import first_fit
 from .compute import Compute
 from .issues import WRITES
 from .mover import Stripes
-from .program import Columns, columns
+from .program import Columns, MicroOps, columns, no_micro_ops
 from .read_port import NEVER, Client, ReadPort, beat_interval
 from .store import Store
 from .ternary import Ternary
@@ -345,12 +345,13 @@ def predict(
     skip: Iterable[str] = (),
     *,
     fast: bool = True,
+    before: Sequence[Launch] = (),
 ) -> Timing:
     """Cycles of `program`, its buffers where a simulated device has them in an empty memory. `skip`: see `columns`.
 
-    Without `fast` every burst is an event of its own and nothing is remembered: the same cycles, found slowly, to which
-    tests compare the short ways. Raises `DeadlockError` where the program does not end, `UnsupportedError` for a memory
-    as of `check_memory`.
+    The launches `before` ran right before it: it finds their micro-ops on chip. Without `fast` every burst is an event
+    of its own and nothing is remembered: the same cycles, found slowly, to which tests compare the short ways. Raises
+    `DeadlockError` where the program does not end, `UnsupportedError` for a memory as of `check_memory`.
     """
     launch = program.finish() if isinstance(program, Program) else program
     if not isinstance(launch, Launch):
@@ -359,6 +360,14 @@ def predict(
             "makes a Program"
         )
     cfg = cfg or launch.cfg
+    held = no_micro_ops(cfg)
+    for each in before:
+        _placed(cfg, each, skip, fast, held)
+    return simulate(cfg, dram, *_placed(cfg, launch, skip, fast, held), fast=fast)
+
+
+def _placed(cfg: Config, launch: Launch, skip: Iterable[str], fast: bool, held: MicroOps) -> tuple[Columns, int]:
+    """(The columns of `launch`, the address of its instructions), with its buffers in an empty memory."""
     addresses, used, constants = list[int](), list[tuple[int, int]](), []
     for buffer in launch.buffers:
         address = first_fit(used, buffer.nbytes, buffer.align)
@@ -366,7 +375,6 @@ def predict(
         insort(used, (address, address + max(buffer.nbytes, 1)))
         if buffer.data is not None:
             constants.append((address, address + buffer.nbytes, buffer.data))
-    code = first_fit(used, launch.insn_bytes, INSN_ALIGN)
 
     def uops(first: int, count: int) -> np.ndarray:
         for low, high, data in constants:
@@ -374,7 +382,8 @@ def predict(
                 return data.view("<u4")[first - low // 4 :][:count]
         return np.zeros(count, np.uint32)
 
-    return simulate(cfg, dram, columns(cfg, launch.relocate(addresses), uops, skip, fast=fast), code, fast=fast)
+    words = launch.relocate(addresses)
+    return columns(cfg, words, uops, skip, fast=fast, held=held), first_fit(used, launch.insn_bytes, INSN_ALIGN)
 
 
 def check_memory(cfg: Config, dram: Dram) -> None:

@@ -156,11 +156,10 @@ class Ahead:
 
 
 class Kernels:
-    """The micro-op scratchpad as the program fills it, and the jobs that read it."""
+    """The micro-op scratchpad `words`, uint32 (n,), as the program fills it, and the jobs that read it."""
 
-    def __init__(self, cfg: Config, uops: UopReader):
-        self.cfg, self._read = cfg, uops
-        self._words = np.zeros(cfg.uop_depth, np.uint32)
+    def __init__(self, cfg: Config, uops: UopReader, words: np.ndarray):
+        self.cfg, self._read, self._words = cfg, uops, words
         fields = known_isa(cfg).uop.fields
         self._fields = [(fields[name].lo, (1 << fields[name].bits) - 1) for name in ("dst", "src")]
         self._bank = cfg.bank_depth

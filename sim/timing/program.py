@@ -110,10 +110,27 @@ class Columns:
     bytes_moved: np.ndarray
 
 
-def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: Iterable[str] = (), *, fast: bool = True) -> Columns:
+MicroOps = dict[Mem, np.ndarray]  # on chip, uint32 (n,) of each buffer
+
+
+def no_micro_ops(cfg: Config) -> MicroOps:
+    """The micro-op buffers before the first program."""
+    return {mem: np.zeros(cfg.uop_depth, np.uint32) for mem in _UOPS}
+
+
+def columns(
+    cfg: Config,
+    words: np.ndarray,
+    uops: UopReader,
+    skip: Iterable[str] = (),
+    *,
+    fast: bool = True,
+    held: MicroOps | None = None,
+) -> Columns:
     """The columns of the instructions `words`, uint64 (n, 2), with absolute addresses.
 
-    `uops` reads micro-ops from DRAM. `skip` names what takes no time: `gemm`, `alu`, `dma`, one or several. With
+    `uops` reads micro-ops from DRAM, `held` are those on chip, which the program changes; by default there are none.
+    `skip` names what takes no time: `gemm`, `alu`, `dma`, one or several. With
     `fast`, equal instructions are looked at once. Raises `ExecutionError` for a program without FINISH,
     `UnsupportedError` for another name in `skip`.
     """
@@ -139,7 +156,8 @@ def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: Iterable[str]
         rows = np.flatnonzero(op == kind)
         if len(rows):
             _writes(cfg, isa.formats[kind.name].decode(words[rows]), rows, work, moved, "dma" in skip)
-    _jobs(cfg, isa, words, op, work, uops, skip, fast)
+    kernels = {mem: Kernels(cfg, uops, words) for mem, words in (held or no_micro_ops(cfg)).items()}
+    _jobs(isa, words, op, work, kernels, skip, fast)
     ends = np.flatnonzero(op == Op.FINISH)
     if not len(ends):
         raise ExecutionError("the program has no FINISH, so it does not end; finish it")
@@ -219,9 +237,17 @@ def _writes(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray,
         work[k] = write
 
 
-def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, uops: UopReader, skip, fast) -> None:
+def _jobs(
+    isa: Isa,
+    words: np.ndarray,
+    op: np.ndarray,
+    work: list,
+    kernels: dict[Mem, Kernels],
+    skip: Iterable[str],
+    fast: bool,
+) -> None:
     """The jobs of GEMM, ALU and TERNARY, in program order: their accumulators depend on the micro-ops loaded so far."""
-    kernels, known, fields = {mem: Kernels(cfg, uops) for mem in _UOPS}, {}, {}
+    known, fields = {}, {}
     ids = (words[:, 0] >> np.uint64(7) & np.uint64(7)).astype(int)
     loads = (op == Op.LOAD) & np.isin(_loaded(Op.LOAD, ids), _UOPS)
     at = np.flatnonzero(loads | np.isin(op, LOOPS))

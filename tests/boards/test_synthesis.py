@@ -45,6 +45,7 @@ def test_a_cell_of_unknown_size_is_not_counted_as_nothing():
 def test_what_a_configuration_takes_at_least():
     """docs/synthesis.md counts 4, 8, 32 and 32 BRAMs for the buffers of pynq_z1, and 128 DSPs for its dot products."""
     assert least(PRESETS["pynq_z1"]) == Resources(bram=76, dsp=128)
+    assert least(PRESETS["pynq_z1_resident"]) == Resources(bram=76 + 32, dsp=128)  # 512 entries of 256 bytes more
     assert least(PRESETS["pynq_z1_two"]) == Resources(bram=96, dsp=128)
     assert least(PRESETS["vta"]).dsp == 256 > AVAILABLE.dsp
     assert least(PRESETS["tiny"]) == Resources(bram=1.5, dsp=16)

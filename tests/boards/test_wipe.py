@@ -145,6 +145,30 @@ def test_one_client_is_wiped_once(unproved, monkeypatch):
     assert len(wiped) == 3
 
 
+@pytest.mark.parametrize("on", ["model", "timing"])
+def test_constants_on_chip_belong_to_one_client(on):
+    """Runs of one client find them, the next client's first run loads its own, and so does the first one's next run."""
+    weights = np.arange(64, dtype=np.uint8)
+    program = Program(TINY, "product")
+    x, y = program.buffer("x", (1, 1, 4)), program.buffer("y", (4, 1, 4), kind="output")
+    program.load(Mem.INP, 0, x, 0, x_size=1)
+    program.load(Mem.WGT, 0, program.buffer("w", (4, 4, 4), kind="constant", data=weights), 0, x_size=4)
+    program.gemm([(4, 1, 0, 1)], reset=True)
+    program.gemm([(4, 1, 0, 1)])
+    program.store(0, y, 0, x_size=4)
+    data = Executable.from_launch(program.finish()).resident().to_bytes()
+    jobs, digest, steady = opened(on, TINY), hashlib.sha256(data).digest(), []
+    assert not jobs.load(digest, data).failure
+    for k, session in enumerate((ONE, ONE, OTHER, OTHER, ONE)):
+        inputs = np.full((1, 1, 4), k, np.int8)
+        request = {"digest": digest, "session": session, "inputs": messages.tensors({"x": inputs})}
+        reply = jobs.run(messages.make("RunRequest", **request))
+        found = messages.arrays(reply.outputs)["y"].reshape(-1)
+        assert np.array_equal(found, (k * weights.reshape(16, 4).astype(int).sum(axis=1)).astype(np.int8))
+        steady.append([step.steady for step in messages.reports(reply.steps)])
+    assert steady == [[False], [True], [False], [True], [False]]
+
+
 def test_a_program_that_is_not_proved_is_refused():
     """It would read what is left in accumulators, in temporaries, or in its output."""
     for kind, text in (("temp", "bytes 0x0..0x1f of buffer 't'"), ("output", "bytes 0x0..0x1f of buffer 't'")):

@@ -109,6 +109,7 @@ def test_presets_and_files_of_fields(folder):
         "pynq_z1",
         "pynq_z1_lean",
         "pynq_z1_plus",
+        "pynq_z1_resident",
         "pynq_z1_fast",
         "pynq_z1_two",
     ]
@@ -146,7 +147,14 @@ def test_files_by_suffix(folder, words, found):
 
 def test_forms_of_config(folder):
     assert offered("config", "") == ["check", "diff", *PRESETS, "mine.json", "sub/"]
-    assert offered("config", "p") == ["pynq_z1", "pynq_z1_lean", "pynq_z1_plus", "pynq_z1_fast", "pynq_z1_two"]
+    assert offered("config", "p") == [
+        "pynq_z1",
+        "pynq_z1_lean",
+        "pynq_z1_plus",
+        "pynq_z1_resident",
+        "pynq_z1_fast",
+        "pynq_z1_two",
+    ]
     assert offered("config", "diff", "vta", "t") == ["tiny", "tiny_two"]
     assert offered("config", "check", "m") == ["mine.json"]
     assert offered("config", "tiny", "--j") == ["--json"]

@@ -98,7 +98,7 @@ def scheduled(tmp_path) -> Path:
 
 
 def test_unknown_preset(no_program):
-    known = "vta, pynq_z1, pynq_z1_lean, pynq_z1_plus, pynq_z1_fast, pynq_z1_two, tiny, tiny_two"
+    known = "vta, pynq_z1, pynq_z1_lean, pynq_z1_plus, pynq_z1_resident, pynq_z1_fast, pynq_z1_two, tiny, tiny_two"
     text = rf"unknown preset 'pynq-z1'; known are {known}, or give a \.json file"
     no_program(3, text, DIGITS, "--config", "pynq-z1")
 

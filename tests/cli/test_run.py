@@ -268,6 +268,30 @@ def test_another_memory(tilewright, refused, double_tw, tmp_path, x):
     refused(5, "--dram ideal: device 'model' counts no cycles; use --on timing or rtl", *run, "--dram", "ideal")
 
 
+def test_constants_stay_on_chip_from_run_to_run(printed, tilewright, double_py, tmp_path, x):
+    """A single input runs twice, so that both numbers are there; the program's launch and its steady one are proved."""
+    program, given, one = tmp_path / "r.tw", tmp_path / "x.npz", tmp_path / "one.npz"
+    printed("compile", f"{double_py}:double", "-o", program, "--resident")
+    names = [row["step"] for row in printed("verify", program)["launches"]]
+    assert names == ["double", "double, steady"]
+    np.savez(given, inputs=x)
+    np.savez(one, x=x[0])
+    plain = printed("run", f"{double_py}:double", "--inputs", given, "--on", "timing")
+    assert not {"resident", "first_cycles", "steady_cycles"} & plain.keys()
+    for inputs in (given, one):
+        found = printed("run", program, "--inputs", inputs, "--on", "timing", "--resident", "-o", tmp_path / "y.npz")
+        assert found["resident"] and found["inputs"] == (3 if inputs == given else 1)
+        assert 100 < found["steady_cycles"] < found["first_cycles"] == plain["layers"][0]["cycles"]
+        with np.load(tmp_path / "y.npz") as y:
+            np.testing.assert_array_equal(y["outputs"], doubled(x if inputs == given else x[0]))
+    done = tilewright("run", program, "--inputs", given, "--on", "timing", "--resident")
+    line = f"first run: {found['first_cycles']:,} cycles; steady run, constants on chip: {found['steady_cycles']:,}"
+    assert line in done.out.splitlines()
+    assert (
+        "runs after the first find constants on chip" in tilewright("run", program, "--inputs", given, "--resident").out
+    )
+
+
 def test_cycles_need_no_amaranth(double_tw, tmp_path, x):
     """The timing model has the circuit's latencies, not the circuit."""
     np.savez(tmp_path / "x.npz", inputs=x)

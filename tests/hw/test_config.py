@@ -25,6 +25,7 @@ TWO = {"units": ["gemm", "ternary"], "acc_banks": 4}
 DERIVED = {
     "vta": ((8192, 2048, 1024, 2048), (16, 256, 64, 16, 192), 256, 16, 2048),
     "pynq_z1": ((4096, 2048, 512, 2048), (16, 256, 64, 16, 192), 256, 16, 1024),
+    "pynq_z1_resident": ((4096, 2048, 1024, 2048), (16, 256, 64, 16, 192), 256, 16, 1024),
     "tiny": ((256, 256, 128, 128), (4, 16, 16, 4, 48), 16, 4, 64),
 }
 
@@ -49,7 +50,7 @@ def test_entries_of_unequal_blocks_batch_2_and_narrow_weights():
 def test_presets_carry_the_extensions_they_promise():
     assert VTA.extensions == {"acc8"}
     assert PYNQ.extensions == TINY.extensions == EXTENSIONS - {"depthwise_rows", "lookup", "lane_reduce", "wgt4"}
-    assert PRESETS["pynq_z1_plus"].extensions == EXTENSIONS - {"wgt4"}
+    assert PRESETS["pynq_z1_plus"].extensions == PRESETS["pynq_z1_resident"].extensions == EXTENSIONS - {"wgt4"}
     assert (PYNQ.par_entries, TINY.par_entries, PYNQ.acc_banks) == (64, 8, 2)
     assert all(cfg.name == name for name, cfg in PRESETS.items())
 
@@ -378,7 +379,7 @@ def test_load_config_takes_presets_values_and_configurations():
     assert load_config("tiny") is TINY
     assert load_config(TINY) is TINY
     assert load_config(TINY.to_dict()) == TINY
-    known = "vta, pynq_z1, pynq_z1_lean, pynq_z1_plus, pynq_z1_fast, pynq_z1_two, tiny, tiny_two"
+    known = "vta, pynq_z1, pynq_z1_lean, pynq_z1_plus, pynq_z1_resident, pynq_z1_fast, pynq_z1_two, tiny, tiny_two"
     with refused(f"unknown preset 'tinny'; known are {known}, or give a .json file"):
         load_config("tinny")
 

@@ -124,7 +124,7 @@ ROW, PATCHES = ("steps", 0, "buffers", 0), ("steps", 0, "patches")
         ("net", lambda m: m["steps"][1].pop("op"), "step 1: op is missing: must be a text"),
         ("net", lambda m: m.clear(), "'format'"),
         ("net", lambda m: m.pop("steps"), "not a tilewright program, or a damaged one (manifest: steps is missing"),
-        ("net", at(("version",), 9), "version 9 is not supported; must be 'tilewright program' version 1, 2 or 3"),
+        ("net", at(("version",), 9), "version 9 is not supported; must be 'tilewright program' version 1, 2, 3 or 4"),
         ("certified", at(("version",), 2), "step 0: 'certificate' is unknown"),
         ("net", at(("fingerprint",), "0" * 16), f"fingerprint {'0' * 16} does not match its configuration"),
         ("count", at(("version",), 1), "tensor 2: 'next' is unknown; known are name, shape, dtype, kind, data"),

@@ -451,7 +451,7 @@ ALU = GEMM | {"use_imm": 0, "alu_op": AluOp.ADD}
 
 def kernels(cfg, *uops):
     words = Isa(cfg).uop.encode(len(uops), dst=[u[0] for u in uops], src=[u[1] for u in uops]).astype(np.uint32)
-    found = Kernels(cfg, lambda first, count: words.reshape(-1)[:count])
+    found = Kernels(cfg, lambda first, count: words.reshape(-1)[:count], np.zeros(cfg.uop_depth, np.uint32))
     found.load(0, 0, len(uops))
     return found
 
