@@ -1,7 +1,8 @@
 """Layouts of the images at the beginning of a network: by the host, or as they lie in memory.
 
-The accelerator quantises a float32 image where it lies if a convolution reads NHWC rows (compiler/kernels/fold.py), and
-the scale has exact steps (compiler/kernels/quantise.py); else the host quantises it.
+The accelerator makes int8 of a float32 or uint8 image where it lies, NHWC or NCHW, if a convolution reads its rows
+(compiler/kernels/fold.py), the scale of a float32 image has exact steps (compiler/kernels/quantise.py), and the host
+would take longer. Else the host does.
 """
 
 from __future__ import annotations
@@ -38,40 +39,75 @@ def brought(graph: g.Graph) -> set[str]:
 def folds_of(graph: g.Graph, cfg: Config) -> dict[str, Fold]:
     """The layouts of the images of the first convolutions, by the names of these operators."""
     given, moves = brought(graph), {op.output.name for op in graph.ops if transposes(op, TO_NCHW)}
-    quantised = {op.output.name for op in graph.of(g.QuantizeImage)}
+    planes = {op.output.name: op.planes for op in graph.of(g.HostImage)}
     found = dict[str, Fold | None]()
     for op in graph.of(g.QConv2d):
-        if op.x.name in quantised:
-            found[op.name] = fold_in_place(op, cfg)
+        if op.x.name in planes:
+            found[op.name] = fold_in_place(op, cfg, planes=planes[op.x.name])
         elif op.x.name in given:
-            found[op.name] = cheapest_layout(op, cfg, nhwc=op.x.name in moves)
+            nhwc = op.x.name in moves
+            found[op.name] = cheapest_layout(op, cfg, nhwc=nhwc, planes=not nhwc)
     return {name: fold for name, fold in found.items() if fold is not None}
 
 
-def quantised_images(graph: g.Graph, cfg: Config) -> g.Graph:
-    """A float32 image is quantised by the launch that reads it, in one operator with the change of its layout."""
+_CONVERSIONS = (g.Quantize, g.Recode)
 
-    def image(op: g.Quantize, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
-        move, reader = producers.get(op.x.name), readers.only(op)
-        if not op.ties_away or move is None or readers.only(move) is not op or not transposes(move, TO_NCHW):
+
+def host_images(graph: g.Graph, cfg: Config) -> g.Graph:
+    """A float32 or uint8 image becomes int8 in the launch that reads it, from the layout that it lies in."""
+
+    def image(op: g.Operator, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        before, reader = producers.get(op.x.name), readers.only(op)
+        if before is not None and readers.only(before) is not op:
+            before = None
+        first, move = (op, before) if isinstance(op, _CONVERSIONS) else (before, op)
+        if not isinstance(first, _CONVERSIONS) or not isinstance(reader, g.QConv2d):
             return None
-        new = g.QuantizeImage(op.name, (move.x,), op.output)
-        in_place = isinstance(reader, g.QConv2d) and fold_in_place(reader, cfg)
-        return [new] if in_place and not table.refusal(new, cfg) else None
+        if move is None or not transposes(move, TO_NCHW):
+            if first is not op:
+                return None
+            move = None
+        new = _converted(op.name, first, op.x if move is None or before is None else before.x, op.output, move is None)
+        fold = None if new is None else fold_in_place(reader, cfg, planes=new.planes)
+        if new is None or fold is None or table.refusal(new, cfg):
+            return None
+        return [new] if _pays(new, first, reader, fold, cfg) else None
 
-    found = rewrite(graph, Rule(g.Quantize, image))
+    found = rewrite(graph, Rule((*_CONVERSIONS, g.Transpose, g.Reshape), image))
     return found if found is graph else without_unread(found)
+
+
+def _converted(name: str, op: g.Operator, x: g.Tensor, y: g.Tensor, planes: bool) -> g.HostImage | None:
+    """The conversion `op` of image `x` where it lies; None if no kernel computes it."""
+    if len(x.shape) != 4:
+        return None
+    if isinstance(op, g.Recode):
+        return g.RecodeImage(name, (x,), y, planes) if y.dtype == "int8" else None
+    return None if op.reciprocal else g.QuantizeImage(name, (x,), y, planes, op.ties_away)
+
+
+def _pays(new: g.HostImage, op: g.Operator, reader: g.QConv2d, fold: Fold, cfg: Config) -> bool:
+    """True if a launch converts the image and reads it in place in less time than the host's `op` and layout take.
+
+    It does where the image is of float32 values, unless NCHW rows need many products.
+    """
+    if isinstance(new, g.QuantizeImage) and not new.planes:
+        return True
+    best = cheapest_layout(reader, cfg, nhwc=not new.planes, planes=new.planes)
+    by_host = HostModel().seconds(op) + seconds(reader.shape, cfg, best, table.cycles(reader, cfg, best))
+    return (table.cycles(new, cfg) + table.cycles(reader, cfg, fold)) / cost.CLOCK < by_host
 
 
 _TRIED = 3  # layouts that the timing model compares
 _ALIKE = 1.02  # times of a layer alone that say nothing of it in a network: there others hide its ends
 
 
-def cheapest_layout(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
+def cheapest_layout(op: g.QConv2d, cfg: Config, *, nhwc: bool, planes: bool = False) -> Fold | None:
     """The layout with which `op` and half of the host's work take the least time; None for blocks of channels.
 
     Half, as one image waits for the host, but in a sequence of images the host lays out the next one meanwhile. With
-    `nhwc`, or one channel, the image may be read in place. The timing model compares the most promising layouts.
+    `nhwc`, with `planes` (NCHW) or one channel, the image may be read in place. The timing model compares the most
+    promising layouts.
     """
     if not may_fold(op, cfg):
         return None
@@ -87,7 +123,7 @@ def cheapest_layout(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
     promising = ((fold, needed(fold)) for fold in _promising(one.shape, op.ternary, cfg))
     made = dict(islice((each for each in promising if each[1] < math.inf), _TRIED))
     best = next((fold for fold in made if made[fold] <= _ALIKE * min(made.values())), None)
-    in_place = fold_in_place(one, cfg) if nhwc or op.x.shape[1] == 1 else None
+    in_place = fold_in_place(one, cfg, planes=planes) if nhwc or planes or op.x.shape[1] == 1 else None
     if in_place is None or _bound(one.shape, op.ternary, cfg, in_place) >= _bound(one.shape, op.ternary, cfg, None):
         return best
     return in_place if best is None or needed(in_place) < made[best] else best

@@ -19,7 +19,7 @@ from ..kernels.recording import Absorbed, AbsorbedPad, AbsorbedSlice, packed_byt
 from ..target.host import HostModel
 from ..target.module import ExecModule, Pattern
 from ..target.steps import Steps
-from .first_images import folds_of, quantised_images
+from .first_images import folds_of, host_images
 from .heads_in_lanes import heads_in_lanes, rows_out
 from .launch import NetworkLaunch, is_view
 from .layerwise import memories
@@ -42,7 +42,7 @@ class Accelerator(ExecModule):
         self.memories = memories(cfg)
         self._plain, self._written = set[str](), set[str]()  # what launches read, and write, as the host has it
         self._folds = dict[str, Fold]()
-        rewrites = heads_in_lanes, as_images, split_weights, absorb, quantised_images
+        rewrites = heads_in_lanes, as_images, split_weights, absorb, host_images
         lanes, images, narrow, absorbed, reals = (partial(rewrite, cfg=cfg) for rewrite in rewrites)
         before = lanes, images, simplify, moved_states, successive, narrow, self._pairs, absorbed
         self.transformations = *before, partial(split_steps, pays=self._pays), reals, self._outputs

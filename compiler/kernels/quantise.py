@@ -1,4 +1,4 @@
-"""float32 to int8 in 32-bit integers: TensorFlow Lite's quantisation, bit by bit.
+"""Images as they lie in memory to int8: uint8 by a sum, float32 in 32-bit integers, as the host does bit by bit.
 
 Without its sign the bits of a float32 value (1 + f) * 2**e other than NaN are e and f in one number that grows with it.
 The difference d of this number to that of the scale has the exponent of the quotient, d >> 23; its mantissa is linear
@@ -24,7 +24,7 @@ from ...hw.rounding import rescale
 from ...runtime.hostops.elementwise import quantize
 from .. import graph as g
 from ..graph.integer_forms import Requant
-from .language import Kernel, Unfit
+from .language import TILE, Kernel, Unfit
 
 MANTISSA = 23  # bits
 _FRACTION = 7  # bits behind float32's last one in the mantissa of the quotient
@@ -82,12 +82,12 @@ def _wrap(x: NDArray[np.integer] | int) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=64)
-def steps_of(scale: float, zero_point: int) -> Steps | None:
-    """The steps that quantise by `scale`, a float32 value, ties away from zero; None where none are exact."""
+def steps_of(scale: float, zero_point: int, ties_away: bool = True) -> Steps | None:
+    """The steps that quantise by `scale`, a float32 value; None where none are exact."""
     if not _SCALES[0] < scale < _SCALES[1]:
         return None
     x = edges(scale)
-    wanted = quantize(x, scale=scale, zero_point=zero_point, ties_away=True)
+    wanted = quantize(x, scale=scale, zero_point=zero_point, ties_away=ties_away)
     found = (_steps(scale, zero_point, more, x, wanted) for more in sorted(range(-3, 4), key=abs))
     return next((steps for steps in found if np.array_equal(steps.apply(x), wanted)), None)
 
@@ -151,7 +151,8 @@ def quantise_image(k: Kernel, op: g.QuantizeImage) -> None:
     so the steps that need one bank only stand behind it. The largest number after step 2 tells whether a value was NaN.
     """
     k.need("overwrite", "requant", "rescale", batch=1)
-    x, out, steps = k.plain(op.x), k.plain(op.output), steps_of(op.output.scale, op.output.zero_point)
+    x, out = k.plain(op.x), k.plain(op.output)
+    steps = steps_of(op.output.scale, op.output.zero_point, op.ties_away)
     if steps is None:
         raise Unfit(f"scale {op.output.scale:g}: no integers are exact for it")
     size = min(_TILE, x.size, (k.bank - _LEFT) // (_SLOTS + 2))
@@ -208,3 +209,15 @@ def quantise_image(k: Kernel, op: g.QuantizeImage) -> None:
     flags = k.rec.buffer(f"{op.name}.flags", (1, k.cfg.block_out), kind="output")
     k.rec.flags[op.name] = flags
     k.store(k.array(flags), largest, no_number)
+
+
+def recode_image(k: Kernel, op: g.RecodeImage) -> None:
+    """An image of uint8 values as it lies in memory, tile by tile: read as int8, their sums with 128 wrap to 8 bits."""
+    k.need("acc8", batch=1)
+    x, out = k.plain(op.x), k.plain(op.output)
+    size = min(TILE, k.bank, -(-x.size // 4))
+    ys = k.banks(size)
+    for part, target in zip(x.parts(size), out.parts(size)):
+        y = ys.load(part)
+        y += 128
+        k.store(target, y)

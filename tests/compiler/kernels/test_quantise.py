@@ -8,7 +8,8 @@ import pytest
 
 from tests.compiler.kernels.operators import conv
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.first_images import quantised_images
+from tilewright.compiler.accelerator import first_images
+from tilewright.compiler.accelerator.first_images import host_images
 from tilewright.compiler.graph import reference
 from tilewright.compiler.kernels.quantise import edges, steps_of
 from tilewright.compiler.kernels.table import refusal
@@ -23,7 +24,9 @@ from tilewright.runtime.verify import verify
 from tilewright.sim.timing import predict
 
 CFG = PRESETS["pynq_z1"]
-HOST: dict[str, dict[str, str]] = {"host": dict.fromkeys(("quantize", "conv"), "the test wants the accelerator")}
+HOST: dict[str, dict[str, str]] = {
+    "host": dict.fromkeys(("quantize", "recode", "conv"), "the test wants the accelerator")
+}
 
 
 def network(h=12, w=16, c=3, scale=0.02351972833275795, zero_point=-18, ties_away=True):
@@ -136,12 +139,45 @@ def test_what_is_no_number_is_refused(bits):
 
 
 def kinds(graph, cfg=CFG):
-    return [type(op).__name__ for op in quantised_images(graph, cfg).ops]
+    return [type(op).__name__ for op in host_images(graph, cfg).ops]
+
+
+def byte_network(h=12, w=16, c=3, planes=False, recode_first=True):
+    """A graph: an image of uint8 values, as int8, one convolution."""
+    shape = (1, c, h, w) if planes else (1, h, w, c)
+    layer = conv(c, (h, w), 8, (3, 3), (2, 2), (1, 1, h % 2, w % 2))
+    t = replace(layer.x, name="x", shape=shape, dtype="uint8", zero_point=layer.x.zero_point + 128)
+    ops, x = list[g.Operator](), t
+    for kind in ("recode", "move") if recode_first else ("move", "recode"):
+        if kind == "recode":
+            y = replace(x, name="bytes", dtype="int8", zero_point=layer.x.zero_point)
+            ops.append(g.Recode("recode", (x,), y))
+        elif not planes:
+            y = replace(x, name="moved", shape=layer.x.shape)
+            ops.append(g.Transpose("move", (x,), y, (0, 3, 1, 2)))
+        x = y
+    return g.Graph("g", (t,), (layer.output,), (*ops, replace(layer, name="conv", inputs=(x,))))
+
+
+@pytest.mark.parametrize("facts", [{}, {"planes": True}, {"recode_first": False}, {"h": 31, "w": 48, "c": 4}])
+def test_images_of_bytes_are_exact(facts, monkeypatch):
+    monkeypatch.setattr(first_images, "_pays", lambda *_: True)
+    graph = byte_network(**facts)
+    executable, _ = compiled(graph, CFG)
+    assert [step.op for step in executable.steps if isinstance(step, HostStep)] == ["unpack"]
+    x = np.random.default_rng(4).integers(0, 256, graph.inputs[0].shape).astype(np.uint8)
+    x.reshape(-1)[:256] = np.arange(256)
+    assert np.array_equal(run(executable, {"x": x})[0]["y"], reference.trace(graph, {"x": x})["y"])
+
+
+def test_images_are_converted_where_that_takes_less_time():
+    assert kinds(byte_network(224, 224)) == ["RecodeImage", "QConv2d"]
+    assert kinds(byte_network(h=12, w=15)) == ["Recode", "Transpose", "QConv2d"]  # rows are no whole entries
 
 
 def test_image_layout_and_quantisation_are_one_operator():
     graph = network()
-    found = quantised_images(graph, CFG)
+    found = host_images(graph, CFG)
     assert kinds(graph) == ["QuantizeImage", "QConv2d"] and found.ops[0].x is graph.inputs[0]
     assert [call.name for call in found.ops[0].calls("double")] == ["transpose", "quantize"]
 
@@ -158,7 +194,7 @@ def test_other_images_stay():
 
 
 def test_refusals_of_images():
-    op: Any = quantised_images(network(), CFG).ops[0]
+    op: Any = host_images(network(), CFG).ops[0]
     assert not refusal(op, CFG)
     assert refusal(op, PRESETS["vta"]) == "it needs the extensions overwrite, requant, rescale"
     assert "no integers are exact" in refusal(replace(op, output=replace(op.output, scale=2.0**-100)), CFG)
@@ -168,7 +204,7 @@ def test_refusals_of_images():
 
 
 def test_the_operator_checks_its_shapes():
-    op = quantised_images(network(), CFG).ops[0]
+    op = host_images(network(), CFG).ops[0]
     with pytest.raises(InputError, match="the input's shape"):
         replace(op, inputs=(replace(op.x, shape=(1, 3, 12, 16)),)).check()
 
