@@ -60,7 +60,7 @@ BUDGET = {
     "compiler": 32_880,
     "sim": 8_970,
     "boards": 4_975,
-    "cli": 10_310,
+    "cli": 10_390,
     "apps": 7_530,
     "tools": 3_720,
     "tests": 69_070,

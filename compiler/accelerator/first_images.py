@@ -8,21 +8,26 @@ would take longer. Else the host does.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
+
+import numpy as np
 
 from ...hw.config import Config
 from ...hw.units import striped
 from .. import cost
 from .. import graph as g
 from ..conv_shape import ConvShape
-from ..graph.rewrite import Producers, Rule, rewrite, transposes, without_unread
+from ..graph.rewrite import Producers, Rule, moved_places, rewrite, transposes, without_unread
 from ..kernels import language, table
 from ..kernels.conv import conv2d
 from ..kernels.fold import Fold, fold_in_place, folds, may_fold
 from ..kernels.language import Unfit
+from ..kernels.recording import AbsorbedRows, stand_in
 from ..kernels.two_units import Layer
-from ..target.host import HostModel
+from ..target.host import HostModel, tabled
+from .rewrites import HostRows
 from .sequences import TO_NCHW
 
 
@@ -39,62 +44,85 @@ def brought(graph: g.Graph) -> set[str]:
 def folds_of(graph: g.Graph, cfg: Config) -> dict[str, Fold]:
     """The layouts of the images of the first convolutions, by the names of these operators."""
     given, moves = brought(graph), {op.output.name for op in graph.ops if transposes(op, TO_NCHW)}
-    planes = {op.output.name: op.planes for op in graph.of(g.HostImage)}
-    found = dict[str, Fold | None]()
+    found: dict[str, Fold | None] = {**folds_in_launch(graph.ops, cfg)}
     for op in graph.of(g.QConv2d):
-        if op.x.name in planes:
-            found[op.name] = fold_in_place(op, cfg, planes=planes[op.x.name])
-        elif op.x.name in given:
+        if op.name not in found and op.x.name in given:
             nhwc = op.x.name in moves
             found[op.name] = cheapest_layout(op, cfg, nhwc=nhwc, planes=not nhwc)
     return {name: fold for name, fold in found.items() if fold is not None}
 
 
-_CONVERSIONS = (g.Quantize, g.Recode)
+def folds_in_launch(ops: Sequence[g.Operator], cfg: Config) -> dict[str, Fold]:
+    """The layouts of images that operators of a launch leave as the host has them, by the names of their readers."""
+    rows = {op.output.name: op.x.name for op in ops if isinstance(op, AbsorbedRows)}
+    planes = {op.output.name: op.planes for op in ops if isinstance(op, g.HostImage)}
+    found = dict[str, Fold | None]()
+    for op in ops:
+        if isinstance(op, g.QConv2d) and (image := rows.get(op.x.name, op.x.name)) in planes:
+            found[op.name] = fold_in_place(op, cfg, planes=planes[image], copies=1 + (op.x.name in rows))
+    return {name: fold for name, fold in found.items() if fold is not None}
 
 
 def host_images(graph: g.Graph, cfg: Config) -> g.Graph:
     """A float32 or uint8 image becomes int8 in the launch that reads it, from the layout that it lies in."""
+    of_bytes = any(t.dtype == "uint8" and len(t.shape) == 4 for t in graph.inputs)
+    tables = tabled(graph).producers if of_bytes else {}
 
     def image(op: g.Operator, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
-        before, reader = producers.get(op.x.name), readers.only(op)
-        if before is not None and readers.only(before) is not op:
-            before = None
-        first, move = (op, before) if isinstance(op, _CONVERSIONS) else (before, op)
-        if not isinstance(first, _CONVERSIONS) or not isinstance(reader, g.QConv2d):
+        reader, twice = readers.only(op), isinstance(op, HostRows)
+        if not isinstance(reader, g.QConv2d) or op.output.dtype != "int8":
             return None
-        if move is None or not transposes(move, TO_NCHW):
-            if first is not op:
-                return None
-            move = None
-        new = _converted(op.name, first, op.x if move is None or before is None else before.x, op.output, move is None)
-        fold = None if new is None else fold_in_place(reader, cfg, planes=new.planes)
-        if new is None or fold is None or table.refusal(new, cfg):
+        new = _recoded(op.x if twice else op.output, f"{op.name}.image" if twice else op.name, tables)
+        new = new or _quantised(op, readers, producers)
+        fold = None if new is None else fold_in_place(reader, cfg, planes=new.planes, copies=1 + twice)
+        if new is None or fold is None or table.refusal(new, cfg) or not _pays(new, reader, fold, cfg):
             return None
-        return [new] if _pays(new, first, reader, fold, cfg) else None
+        if not twice:
+            return [new]
+        once = replace(new, output=replace(new.output, name=new.name))
+        return [once, stand_in(AbsorbedRows, op, inputs=(once.output,))]
 
-    found = rewrite(graph, Rule((*_CONVERSIONS, g.Transpose, g.Reshape), image))
+    found = rewrite(graph, Rule(g.Operator, image))
     return found if found is graph else without_unread(found)
 
 
-def _converted(name: str, op: g.Operator, x: g.Tensor, y: g.Tensor, planes: bool) -> g.HostImage | None:
-    """The conversion `op` of image `x` where it lies; None if no kernel computes it."""
-    if len(x.shape) != 4:
+def _recoded(y: g.Tensor, name: str, tables: Producers) -> g.RecodeImage | None:
+    """What makes `y` of an image of uint8 values, where `tables` have a `Recode` for all that computes it."""
+    moves, maker = list[g.Operator](), tables.get(y.name)
+    while maker is not None and (maker.rearranges or (isinstance(maker, g.Lookup) and maker.same)):
+        moves[:0] = [maker] if maker.rearranges else []
+        maker = tables.get(maker.x.name)
+    if not isinstance(maker, g.Recode) or len(maker.x.shape) != 4 or len(y.shape) != 4:
         return None
-    if isinstance(op, g.Recode):
-        return g.RecodeImage(name, (x,), y, planes) if y.dtype == "int8" else None
-    return None if op.reciprocal else g.QuantizeImage(name, (x,), y, planes, op.ties_away)
+    places, moved = moved_places(maker.x), moved_places(maker.x, *moves)
+    planes = np.array_equal(moved, places)
+    if planes or np.array_equal(moved, places.transpose(TO_NCHW)):
+        return g.RecodeImage(name, (maker.x,), y, planes)
+    return None
 
 
-def _pays(new: g.HostImage, op: g.Operator, reader: g.QConv2d, fold: Fold, cfg: Config) -> bool:
-    """True if a launch converts the image and reads it in place in less time than the host's `op` and layout take.
+def _quantised(op: g.Operator, readers: g.Readers, producers: Producers) -> g.QuantizeImage | None:
+    """The image of float32 values that `op` quantises, or brings from NHWC to NCHW before or after that."""
+    before = producers.get(op.x.name)
+    if before is not None and readers.only(before) is not op:
+        before = None
+    first, move = (op, before) if isinstance(op, g.Quantize) else (before, op)
+    if not isinstance(first, g.Quantize) or first.reciprocal or len(op.x.shape) != 4:
+        return None
+    if move is not None and before is not None and transposes(move, TO_NCHW):
+        return g.QuantizeImage(op.name, (before.x,), op.output, False, first.ties_away)
+    return g.QuantizeImage(op.name, (op.x,), op.output, True, first.ties_away) if first is op else None
+
+
+def _pays(new: g.HostImage, reader: g.QConv2d, fold: Fold, cfg: Config) -> bool:
+    """True if a launch converts the image and reads it in place in less time than the host would take.
 
     It does where the image is of float32 values, unless NCHW rows need many products.
     """
     if isinstance(new, g.QuantizeImage) and not new.planes:
         return True
     best = cheapest_layout(reader, cfg, nhwc=not new.planes, planes=new.planes)
-    by_host = HostModel().seconds(op) + seconds(reader.shape, cfg, best, table.cycles(reader, cfg, best))
+    by_host = HostModel().seconds(new) + seconds(reader.shape, cfg, best, table.cycles(reader, cfg, best))
     return (table.cycles(new, cfg) + table.cycles(reader, cfg, fold)) / cost.CLOCK < by_host
 
 

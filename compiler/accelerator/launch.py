@@ -13,12 +13,11 @@ from .. import graph as g
 from ..kernels import table
 from ..kernels.cache import RowsJoined
 from ..kernels.conv import host_step
-from ..kernels.fold import fold_in_place
 from ..kernels.recording import Absorbed, AbsorbedPad, AbsorbedSlice, Recording, limits, packed_bytes, packed_shape
 from ..memory import Lifetime, Plan, plan
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from .first_images import cheapest_layout
+from .first_images import cheapest_layout, folds_in_launch
 
 
 class NetworkLaunch:
@@ -145,12 +144,9 @@ class NetworkLaunch:
         tensors = {op.output.name: op.output for op in self.work}
         for name, (concat, channel) in reversed(members(self.steps.graph, self.ops, self.cfg).items()):
             self._bind_views(name, self.rec.part(concat.output, tensors[name], channel))
-        planes = {op.output.name: op.planes for op in self.work if isinstance(op, g.HostImage)}
-        for op in self.work:
-            if isinstance(op, g.QConv2d) and op.x.name in planes:
-                fold = fold_in_place(op, self.cfg, planes=planes[op.x.name])
-                if fold is not None:
-                    self.rec.folded[op.name] = fold, self.rec.activations[op.x.name]
+        readers = {op.name: op for op in self.work}
+        for name, fold in folds_in_launch(self.ops, self.cfg).items():
+            self.rec.folded[name] = fold, self.rec.activations[readers[name].x.name]
 
     def _bind_views(self, name: str, buffer: Buffer) -> None:
         """Use `buffer` for the tensor `name` and every view of it."""

@@ -75,6 +75,7 @@ class Fold:
 
     With `in_place` the strips are the rows of the NHWC image itself, between `margin` entries of padding on the left
     and as many as are missing on the right; of an NCHW image each of its `planes` has them, as a block of the input.
+    Where the convolution's image has every row twice (`copies` 2), they lie once in memory.
     Else the host lays out all but those `above` and `below` the others, which are padding alone: loads make these.
     """
 
@@ -89,6 +90,7 @@ class Fold:
     shift: int = 0
     in_place: bool = False
     planes: int = 1
+    copies: int = 1
     margin: int = 0
     above: int = 0
     below: int = 0
@@ -106,16 +108,18 @@ class Fold:
     def image(self, shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
         """The shape of an image (n, c, h, w) in this layout, with entries of `cfg`."""
         n, c, h, w = shape
-        size = (h, w * c // self.planes // cfg.block_in) if self.in_place else (self.laid_out, self.entries)
+        size = (
+            (h // self.copies, w * c // self.planes // cfg.block_in) if self.in_place else (self.laid_out, self.entries)
+        )
         return n * self.planes, *size, 1, cfg.block_in
 
     def reads(self, shape: ConvShape, cfg: Config) -> Reads:
         """The elements of an image in this layout that the outputs of a convolution read."""
         _, *size, _, _ = self.image((shape.n, shape.c, *shape.size), cfg)
         apart = self.rows * shape.dilations[0] // self.step
-        terms = tuple((phase, strip * apart, entry) for phase, strip, entry in self.terms)
-        before = (shape.pads[0], self.margin) if self.in_place else (self.above, 0)
-        steps = shape.strides[0] // self.step, len(self.offsets)
+        terms = tuple((phase, strip * apart // self.copies, entry) for phase, strip, entry in self.terms)
+        before = (shape.pads[0] // self.copies, self.margin) if self.in_place else (self.above, 0)
+        steps = shape.strides[0] // self.step // self.copies, len(self.offsets)
         return Reads((size[0], size[1]), terms, steps, before, self.phases)
 
 
@@ -170,8 +174,8 @@ def may_fold(op: g.QConv2d, cfg: Config) -> bool:
     return able and op.groups == 1 and op.weight.shape[1] < cfg.block_in
 
 
-def fold_in_place(op: g.QConv2d, cfg: Config, *, planes: bool = False) -> Fold | None:
-    """The NHWC image of `op` as it lies in memory, or with `planes` the NCHW image.
+def fold_in_place(op: g.QConv2d, cfg: Config, *, planes: bool = False, copies: int = 1) -> Fold | None:
+    """The NHWC image of `op` as it lies in memory, or with `planes` the NCHW image, whose rows `op` has `copies` times.
 
     None where rows are no whole entries, or nothing of it fits.
     """
@@ -197,7 +201,7 @@ def fold_in_place(op: g.QConv2d, cfg: Config, *, planes: bool = False) -> Fold |
     oy, ox = shape.output
     strips = (oy - 1) * sy + reach[0]
     entries = (-(-ox // phases) - 1) * len(offsets) + max(entry for *_, entry in terms) + 1
-    fold = Fold(1, 1, strips, phases, group, offsets, entries, terms, shift, True, count, margin)
+    fold = Fold(1, 1, strips, phases, group, offsets, entries, terms, shift, True, count, copies, margin)
     missing = entries - margin - w * shape.c // block
     return fold if max(margin, missing) <= most_padding(cfg) and FoldTiles(op.shape, fold, cfg).fit else None
 

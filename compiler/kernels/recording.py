@@ -213,6 +213,11 @@ def stand_in(kind: type[_Kind], op: g.Operator, **changes: Any) -> _Kind:
     return kind(**{**{each.name: getattr(op, each.name) for each in fields(op)}, **changes})
 
 
+@dataclass(frozen=True, eq=False)
+class AbsorbedRows(g.Take, Absorbed):
+    """Rows of an image, each twice, that a convolution takes where they lie once."""
+
+
 def whole_blocks(op: g.Concat, cfg: Config) -> bool:
     """True if every part of a concatenation of channels begins a block, so that it may be computed at its place."""
     parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % cfg.block_out]
