@@ -19,7 +19,7 @@ from ...hw.units import striped
 from .. import cost
 from .. import graph as g
 from ..conv_shape import ConvShape
-from ..graph.rewrite import Producers, Rule, moved_places, rewrite, transposes, without_unread
+from ..graph.rewrite import Producers, Rule, moved_from, moved_places, rewrite, transposes, without_unread
 from ..kernels import language, table
 from ..kernels.conv import conv2d
 from ..kernels.fold import Fold, fold_in_place, folds, may_fold
@@ -92,12 +92,15 @@ def _recoded(y: g.Tensor, name: str, tables: Producers) -> g.RecodeImage | None:
     while maker is not None and (maker.rearranges or (isinstance(maker, g.Lookup) and maker.same)):
         moves[:0] = [maker] if maker.rearranges else []
         maker = tables.get(maker.x.name)
-    if not isinstance(maker, g.Recode) or len(maker.x.shape) != 4 or len(y.shape) != 4:
+    if not isinstance(maker, g.Recode):
         return None
-    places, moved = moved_places(maker.x), moved_places(maker.x, *moves)
+    x, before = moved_from(maker.x, tables)
+    if len(x.shape) != 4 or len(y.shape) != 4:
+        return None
+    places, moved = moved_places(x), moved_places(x, *before, *moves)
     planes = np.array_equal(moved, places)
     if planes or np.array_equal(moved, places.transpose(TO_NCHW)):
-        return g.RecodeImage(name, (maker.x,), y, planes)
+        return g.RecodeImage(name, (x,), y, planes)
     return None
 
 
@@ -115,17 +118,18 @@ def _quantised(op: g.Operator, readers: g.Readers, producers: Producers) -> g.Qu
 
 
 def _pays(new: g.HostImage, reader: g.QConv2d, fold: Fold, cfg: Config) -> bool:
-    """True if a launch converts the image and reads it in place in less time than the host would take.
+    """True if a launch converts the image and reads it in place in about the time that the host would take, or less.
 
-    It does where the image is of float32 values, unless NCHW rows need many products.
+    It does where the image is of float32 values, unless NCHW rows need many products. The host is then free.
     """
     if isinstance(new, g.QuantizeImage) and not new.planes:
         return True
     best = cheapest_layout(reader, cfg, nhwc=not new.planes, planes=new.planes)
     by_host = HostModel().seconds(new) + seconds(reader.shape, cfg, best, table.cycles(reader, cfg, best))
-    return (table.cycles(new, cfg) + table.cycles(reader, cfg, fold)) / cost.CLOCK < by_host
+    return (table.cycles(new, cfg) + table.cycles(reader, cfg, fold)) / cost.CLOCK < _ABOUT * by_host
 
 
+_ABOUT = 1.1
 _TRIED = 3  # layouts that the timing model compares
 _ALIKE = 1.02  # times of a layer alone that say nothing of it in a network: there others hide its ends
 
