@@ -129,7 +129,7 @@ def _pays(new: g.HostImage, reader: g.QConv2d, fold: Fold, cfg: Config) -> bool:
     return (table.cycles(new, cfg) + table.cycles(reader, cfg, fold)) / cost.CLOCK < _ABOUT * by_host
 
 
-_ABOUT = 1.1
+_ABOUT = 1.25  # of the time of the conversion and the first layer, for a host that is free
 _TRIED = 3  # layouts that the timing model compares
 _ALIKE = 1.02  # times of a layer alone that say nothing of it in a network: there others hide its ends
 

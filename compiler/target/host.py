@@ -239,7 +239,7 @@ def _on_host(op: g.Operator) -> bool:
 
 def _joinable(op: g.Operator) -> bool:
     """True if `op` may be part of a tree: it maps single values, or only reorders them."""
-    known = all(t.data is None or t.data.size == 1 or t.dtype == "int8" for t in op.inputs)
+    known = all(t.data is None or t.dtype == "int8" or _number(t, op) for t in op.inputs)
     narrow = {t.dtype for t in op.tensors} <= {*BYTES, "float32"}
     return op.rearranges or (op.elementwise and op.tabled and known and narrow)
 

@@ -170,10 +170,11 @@ def kinds(graph, cfg=CFG):
     return [type(op).__name__ for op in host_images(graph, cfg).ops]
 
 
-def byte_network(h=12, w=16, c=3, planes=False, recode_first=True):
-    """A graph: an image of uint8 values, as int8, one convolution."""
+def byte_network(h=12, w=16, c=3, planes=False, recode_first=True, wide=False):
+    """A graph: an image of uint8 values, as int8, one convolution, with `wide` of weights beyond int8."""
     shape = (1, c, h, w) if planes else (1, h, w, c)
     layer = conv(c, (h, w), 8, (3, 3), (2, 2), (1, 1, h % 2, w % 2))
+    layer = replace(layer, weight=(layer.weight.astype(np.int16) * 2 - 1).clip(-254, 254)) if wide else layer
     t = replace(layer.x, name="x", shape=shape, dtype="uint8", zero_point=layer.x.zero_point + 128)
     ops, x = list[g.Operator](), t
     for kind in ("recode", "move") if recode_first else ("move", "recode"):
@@ -187,7 +188,10 @@ def byte_network(h=12, w=16, c=3, planes=False, recode_first=True):
     return g.Graph("g", (t,), (layer.output,), (*ops, replace(layer, name="conv", inputs=(x,))))
 
 
-@pytest.mark.parametrize("facts", [{}, {"planes": True}, {"recode_first": False}, {"h": 31, "w": 48, "c": 4}])
+@pytest.mark.parametrize(
+    "facts",
+    [{}, {"planes": True}, {"recode_first": False}, {"h": 31, "w": 48, "c": 4}, {"h": 16, "w": 32, "wide": True}],
+)
 def test_images_of_bytes_are_exact(facts, monkeypatch):
     monkeypatch.setattr(first_images, "_pays", lambda *_: True)
     graph = byte_network(**facts)
