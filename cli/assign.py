@@ -19,6 +19,7 @@ from ..sim.dram import Dram, load_dram
 from ..sim.profile import profile
 from ..sim.timing import check_memory, predict
 from . import report
+from .breaks import BREAK_COLUMNS, breaks
 from .layers import share_on_device
 from .options import (
     Choices,
@@ -115,15 +116,18 @@ def command(
         rows = [choice_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]
         kinds = {step.name: step.op for step in compiled.executable.steps if isinstance(step, HostStep)}
         rows += [[name, kinds[name], 0, "", "host", us, "", "", "", ""] for name, us in spent.items()]
-    advice = remedy(model, compiled.executable)
+    advice, apart = remedy(model, compiled.executable), breaks(compiled)
     if as_json:
-        facts = {"config": cfg.name, "contract": graph.contract, "kernels": [*kernels], **totals, "remedy": advice}
+        facts = {"config": cfg.name, "contract": graph.contract, "kernels": [*kernels], **totals}
+        facts |= {"breaks": apart, "remedy": advice}
         report.emit_json(facts | {"operators": [dict(zip(COLUMNS, row)) for row in rows]})
         return
     report.table(COLUMNS, rows)
     report.say_contract(graph.contract)
     if shared:
         report.table([*UNIT_COLUMNS.values()], [["" if v is None else v for v in row.values()] for row in shared])
+    if apart:
+        report.table(BREAK_COLUMNS, [[*row.values()] for row in apart])
     for arena in totals["arenas"]:
         report.say(f"arena of {arena['launch']}: {arena['bytes']:,} bytes, lower bound {arena['bound']:,}")
     for line in kernels:

@@ -22,6 +22,7 @@ from ...runtime.steps import Step
 from ...sim.cliffs import cliffs, occupancy
 from ...sim.dram import Dram
 from ..assign import COLUMNS, choice_row
+from ..breaks import breaks
 from ..layers import compiled_rows, ran, run_rows, short_name
 
 if TYPE_CHECKING:
@@ -215,7 +216,8 @@ def placement(compiled: Compiled | None, executable: Executable, rows: Sequence[
     for choice in compiled.assignment.choices:
         us = sum(taken.get(op.name, 0.0) for op in choice.ops)
         found.append(dict(zip(COLUMNS, choice_row(choice, us))))
-    return {"why": "Each operator runs where its predicted time, transfers included, is least.", "rows": found}
+    why = "Each operator runs where its predicted time, transfers included, is least."
+    return {"why": why, "rows": found, "breaks": breaks(compiled)}
 
 
 def _module(step: Step) -> str:

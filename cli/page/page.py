@@ -204,7 +204,9 @@ def _placement(placement: dict[str, Any]) -> str:
     table = html_table([_HEADINGS.get(name) or name for name in rows[0]], [list(row.values()) for row in rows])
     count = "1 operator" if len(rows) == 1 else f"{len(rows):,} operators"
     advice = note(placement["remedy"]) if placement.get("remedy") else ""  # reports of earlier versions have none
-    return f"{note(placement['why'])}{advice}<details open><summary>{count}</summary>{table}</details>"
+    apart = placement.get("breaks")
+    between = html_table([*apart[0]], [[*row.values()] for row in apart]) if apart else ""
+    return f"{note(placement['why'])}{advice}{between}<details open><summary>{count}</summary>{table}</details>"
 
 
 def _operators(data: dict[str, Any], places: dict[str, str]) -> str:

@@ -1,27 +1,33 @@
 """Layouts of the images at the beginning of a network: by the host, or as they lie in memory.
 
-The accelerator quantises a float32 image where it lies if a convolution reads NHWC rows (compiler/kernels/fold.py), and
-the scale has exact steps (compiler/kernels/quantise.py); else the host quantises it.
+The accelerator makes int8 of a float32 or uint8 image where it lies, NHWC or NCHW, if a convolution reads its rows
+(compiler/kernels/fold.py), the scale of a float32 image has exact steps (compiler/kernels/quantise.py), and the host
+would take longer. Else the host does.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
+
+import numpy as np
 
 from ...hw.config import Config
 from ...hw.units import striped
 from .. import cost
 from .. import graph as g
 from ..conv_shape import ConvShape
-from ..graph.rewrite import Producers, Rule, rewrite, transposes, without_unread
+from ..graph.rewrite import Producers, Rule, moved_from, moved_places, rewrite, transposes, without_unread
 from ..kernels import language, table
 from ..kernels.conv import conv2d
 from ..kernels.fold import Fold, fold_in_place, folds, may_fold
 from ..kernels.language import Unfit
+from ..kernels.recording import AbsorbedRows, stand_in
 from ..kernels.two_units import Layer
-from ..target.host import HostModel
+from ..target.host import HostModel, tabled
+from .rewrites import HostRows
 from .sequences import TO_NCHW
 
 
@@ -38,40 +44,102 @@ def brought(graph: g.Graph) -> set[str]:
 def folds_of(graph: g.Graph, cfg: Config) -> dict[str, Fold]:
     """The layouts of the images of the first convolutions, by the names of these operators."""
     given, moves = brought(graph), {op.output.name for op in graph.ops if transposes(op, TO_NCHW)}
-    quantised = {op.output.name for op in graph.of(g.QuantizeImage)}
-    found = dict[str, Fold | None]()
+    found: dict[str, Fold | None] = {**folds_in_launch(graph.ops, cfg)}
     for op in graph.of(g.QConv2d):
-        if op.x.name in quantised:
-            found[op.name] = fold_in_place(op, cfg)
-        elif op.x.name in given:
-            found[op.name] = cheapest_layout(op, cfg, nhwc=op.x.name in moves)
+        if op.name not in found and op.x.name in given:
+            nhwc = op.x.name in moves
+            found[op.name] = cheapest_layout(op, cfg, nhwc=nhwc, planes=not nhwc)
     return {name: fold for name, fold in found.items() if fold is not None}
 
 
-def quantised_images(graph: g.Graph, cfg: Config) -> g.Graph:
-    """A float32 image is quantised by the launch that reads it, in one operator with the change of its layout."""
+def folds_in_launch(ops: Sequence[g.Operator], cfg: Config) -> dict[str, Fold]:
+    """The layouts of images that operators of a launch leave as the host has them, by the names of their readers."""
+    rows = {op.output.name: op.x.name for op in ops if isinstance(op, AbsorbedRows)}
+    planes = {op.output.name: op.planes for op in ops if isinstance(op, g.HostImage)}
+    found = dict[str, Fold | None]()
+    for op in ops:
+        if isinstance(op, g.QConv2d) and (image := rows.get(op.x.name, op.x.name)) in planes:
+            found[op.name] = fold_in_place(op, cfg, planes=planes[image], copies=1 + (op.x.name in rows))
+    return {name: fold for name, fold in found.items() if fold is not None}
 
-    def image(op: g.Quantize, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
-        move, reader = producers.get(op.x.name), readers.only(op)
-        if not op.ties_away or move is None or readers.only(move) is not op or not transposes(move, TO_NCHW):
+
+def host_images(graph: g.Graph, cfg: Config) -> g.Graph:
+    """A float32 or uint8 image becomes int8 in the launch that reads it, from the layout that it lies in."""
+    of_bytes = any(t.dtype == "uint8" and len(t.shape) == 4 for t in graph.inputs)
+    tables = tabled(graph).producers if of_bytes else {}
+
+    def image(op: g.Operator, readers: g.Readers, producers: Producers) -> list[g.Operator] | None:
+        reader, twice = readers.only(op), isinstance(op, HostRows)
+        if not isinstance(reader, g.QConv2d) or op.output.dtype != "int8":
             return None
-        new = g.QuantizeImage(op.name, (move.x,), op.output)
-        in_place = isinstance(reader, g.QConv2d) and fold_in_place(reader, cfg)
-        return [new] if in_place and not table.refusal(new, cfg) else None
+        new = _recoded(op.x if twice else op.output, f"{op.name}.image" if twice else op.name, tables)
+        new = new or _quantised(op, readers, producers)
+        fold = None if new is None else fold_in_place(reader, cfg, planes=new.planes, copies=1 + twice)
+        if new is None or fold is None or table.refusal(new, cfg) or not _pays(new, reader, fold, cfg):
+            return None
+        if not twice:
+            return [new]
+        once = replace(new, output=replace(new.output, name=new.name))
+        return [once, stand_in(AbsorbedRows, op, inputs=(once.output,))]
 
-    found = rewrite(graph, Rule(g.Quantize, image))
+    found = rewrite(graph, Rule(g.Operator, image))
     return found if found is graph else without_unread(found)
 
 
+def _recoded(y: g.Tensor, name: str, tables: Producers) -> g.RecodeImage | None:
+    """What makes `y` of an image of uint8 values, where `tables` have a `Recode` for all that computes it."""
+    moves, maker = list[g.Operator](), tables.get(y.name)
+    while maker is not None and (maker.rearranges or (isinstance(maker, g.Lookup) and maker.same)):
+        moves[:0] = [maker] if maker.rearranges else []
+        maker = tables.get(maker.x.name)
+    if not isinstance(maker, g.Recode):
+        return None
+    x, before = moved_from(maker.x, tables)
+    if len(x.shape) != 4 or len(y.shape) != 4:
+        return None
+    places, moved = moved_places(x), moved_places(x, *before, *moves)
+    planes = np.array_equal(moved, places)
+    if planes or np.array_equal(moved, places.transpose(TO_NCHW)):
+        return g.RecodeImage(name, (x,), y, planes)
+    return None
+
+
+def _quantised(op: g.Operator, readers: g.Readers, producers: Producers) -> g.QuantizeImage | None:
+    """The image of float32 values that `op` quantises, or brings from NHWC to NCHW before or after that."""
+    before = producers.get(op.x.name)
+    if before is not None and readers.only(before) is not op:
+        before = None
+    first, move = (op, before) if isinstance(op, g.Quantize) else (before, op)
+    if not isinstance(first, g.Quantize) or first.reciprocal or len(op.x.shape) != 4:
+        return None
+    if move is not None and before is not None and transposes(move, TO_NCHW):
+        return g.QuantizeImage(op.name, (before.x,), op.output, False, first.ties_away)
+    return g.QuantizeImage(op.name, (op.x,), op.output, True, first.ties_away) if first is op else None
+
+
+def _pays(new: g.HostImage, reader: g.QConv2d, fold: Fold, cfg: Config) -> bool:
+    """True if a launch converts the image and reads it in place in about the time that the host would take, or less.
+
+    It does where the image is of float32 values, unless NCHW rows need many products. The host is then free.
+    """
+    if isinstance(new, g.QuantizeImage) and not new.planes:
+        return True
+    best = cheapest_layout(reader, cfg, nhwc=not new.planes, planes=new.planes)
+    by_host = HostModel().seconds(new) + seconds(reader.shape, cfg, best, table.cycles(reader, cfg, best))
+    return (table.cycles(new, cfg) + table.cycles(reader, cfg, fold)) / cost.CLOCK < _ABOUT * by_host
+
+
+_ABOUT = 1.25  # of the time of the conversion and the first layer, for a host that is free
 _TRIED = 3  # layouts that the timing model compares
 _ALIKE = 1.02  # times of a layer alone that say nothing of it in a network: there others hide its ends
 
 
-def cheapest_layout(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
+def cheapest_layout(op: g.QConv2d, cfg: Config, *, nhwc: bool, planes: bool = False) -> Fold | None:
     """The layout with which `op` and half of the host's work take the least time; None for blocks of channels.
 
     Half, as one image waits for the host, but in a sequence of images the host lays out the next one meanwhile. With
-    `nhwc`, or one channel, the image may be read in place. The timing model compares the most promising layouts.
+    `nhwc`, with `planes` (NCHW) or one channel, the image may be read in place. The timing model compares the most
+    promising layouts.
     """
     if not may_fold(op, cfg):
         return None
@@ -87,7 +155,7 @@ def cheapest_layout(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
     promising = ((fold, needed(fold)) for fold in _promising(one.shape, op.ternary, cfg))
     made = dict(islice((each for each in promising if each[1] < math.inf), _TRIED))
     best = next((fold for fold in made if made[fold] <= _ALIKE * min(made.values())), None)
-    in_place = fold_in_place(one, cfg) if nhwc or op.x.shape[1] == 1 else None
+    in_place = fold_in_place(one, cfg, planes=planes) if nhwc or planes or op.x.shape[1] == 1 else None
     if in_place is None or _bound(one.shape, op.ternary, cfg, in_place) >= _bound(one.shape, op.ternary, cfg, None):
         return best
     return in_place if best is None or needed(in_place) < made[best] else best

@@ -13,13 +13,12 @@ from .. import graph as g
 from ..kernels import table
 from ..kernels.cache import RowsJoined
 from ..kernels.conv import host_step
-from ..kernels.fold import fold_in_place
 from ..kernels.recording import Absorbed, AbsorbedPad, AbsorbedSlice, Recording, limits, packed_bytes, packed_shape
 from ..memory import Lifetime, Plan, plan
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from ..tir.placement import Placement
-from .first_images import cheapest_layout
+from .first_images import cheapest_layout, folds_in_launch
 
 
 class NetworkLaunch:
@@ -49,7 +48,7 @@ class NetworkLaunch:
         elsewhere, and for caches that cannot be written in place.
         """
         wrong = refused_states(self.steps.graph, self.ops)
-        apart = [op for op in self.ops if isinstance(op, (Absorbed, g.QuantizeImage)) and op.output in self.wanted]
+        apart = [op for op in self.ops if isinstance(op, (Absorbed, g.HostImage)) and op.output in self.wanted]
         if wrong := wrong | {op.name: "its only reader runs elsewhere" for op in apart}:
             raise Refusal(wrong)
         self._plain()
@@ -110,7 +109,7 @@ class NetworkLaunch:
     def _fold_input(self, op: g.QConv2d) -> None:
         """Bind the image of a convolution as it lies or laid out by the host, unless blocks of channels cost less."""
         source, order = self.steps.source(op.x)
-        fold = cheapest_layout(op, self.cfg, nhwc=bool(order))
+        fold = cheapest_layout(op, self.cfg, nhwc=bool(order), planes=not order)
         if fold is None:
             return
         if not fold.in_place:
@@ -148,10 +147,9 @@ class NetworkLaunch:
         tensors = {op.output.name: op.output for op in self.work}
         for name, (concat, channel) in reversed(members(self.steps.graph, self.ops, self.cfg).items()):
             self._bind_views(name, self.rec.part(concat.output, tensors[name], channel))
-        images = {op.output.name for op in self.work if isinstance(op, g.QuantizeImage)}  # whose rows are not packed
-        for op in self.work:
-            if isinstance(op, g.QConv2d) and op.x.name in images and (fold := fold_in_place(op, self.cfg)):
-                self.rec.folded[op.name] = fold, self.rec.activations[op.x.name]
+        readers = {op.name: op for op in self.work}
+        for name, fold in folds_in_launch(self.ops, self.cfg).items():
+            self.rec.folded[name] = fold, self.rec.activations[readers[name].x.name]
 
     def _bind_views(self, name: str, buffer: Buffer) -> None:
         """Use `buffer` for the tensor `name` and every view of it."""

@@ -15,11 +15,11 @@ from ..graph.simplify import moved_states, pair_columns, simplify
 from ..kernels import table
 from ..kernels.cache import RowsJoined
 from ..kernels.fold import Fold
-from ..kernels.recording import Absorbed, AbsorbedPad, AbsorbedSlice, packed_bytes
+from ..kernels.recording import Absorbed, AbsorbedPad, AbsorbedRows, AbsorbedSlice, packed_bytes
 from ..target.host import HostModel
 from ..target.module import ExecModule, Pattern
 from ..target.steps import Steps
-from .first_images import folds_of, quantised_images
+from .first_images import folds_of, host_images
 from .heads_in_lanes import heads_in_lanes, rows_out
 from .launch import NetworkLaunch, is_view
 from .layerwise import memories
@@ -42,17 +42,17 @@ class Accelerator(ExecModule):
         self.memories = memories(cfg)
         self._plain, self._written = set[str](), set[str]()  # what launches read, and write, as the host has it
         self._folds = dict[str, Fold]()
-        rewrites = heads_in_lanes, as_images, split_weights, absorb, quantised_images
+        rewrites = heads_in_lanes, as_images, split_weights, absorb, host_images
         lanes, images, narrow, absorbed, reals = (partial(rewrite, cfg=cfg) for rewrite in rewrites)
         before = lanes, images, simplify, moved_states, successive, narrow, self._pairs, absorbed
         self.transformations = *before, partial(split_steps, pays=self._pays), reals, self._outputs
-        kinds = [kind for kind in table.KERNELS if kind is not g.Lookup or {"lookup", "acc8"} <= cfg.extensions]
-        kinds += [g.Reshape, g.Transpose, g.Lanes]
+        kinds = [*table.KERNELS, g.Reshape, g.Transpose, g.Lanes]
         others = dict.fromkeys(kind for each in self.kernels for kind in each.operators)
         kinds += [kind for kind in others if not any(issubclass(kind, known) for known in kinds)]
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
         sliced = Pattern("convolution of a slice", (AbsorbedSlice, g.QConv2d), lambda cut, op: self.refusal(op))
-        self.patterns = (padded, sliced, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
+        twice = Pattern("convolution of rows twice", (AbsorbedRows, g.QConv2d), lambda rows, op: self.refusal(op))
+        self.patterns = (padded, sliced, twice, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
 
     def _outputs(self, graph: g.Graph) -> g.Graph:
         """Outputs that a launch can write as rows are not unpacked (heads_in_lanes.py)."""

@@ -41,11 +41,13 @@ from .elementwise import Add as Add
 from .elementwise import Binary as Binary
 from .elementwise import Dequantize as Dequantize
 from .elementwise import Div as Div
+from .elementwise import HostImage as HostImage
 from .elementwise import LeakyRelu as LeakyRelu
 from .elementwise import Lookup as Lookup
 from .elementwise import Maximum as Maximum
 from .elementwise import Minimum as Minimum
 from .elementwise import Mul as Mul
+from .elementwise import NearestPrelu as NearestPrelu
 from .elementwise import NearestRequantize as NearestRequantize
 from .elementwise import PairLookup as PairLookup
 from .elementwise import Pairwise as Pairwise
@@ -53,6 +55,7 @@ from .elementwise import Prelu as Prelu
 from .elementwise import Quantize as Quantize
 from .elementwise import QuantizeImage as QuantizeImage
 from .elementwise import Recode as Recode
+from .elementwise import RecodeImage as RecodeImage
 from .elementwise import Requantize as Requantize
 from .elementwise import SquaredDifference as SquaredDifference
 from .elementwise import Sub as Sub

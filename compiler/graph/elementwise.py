@@ -44,28 +44,53 @@ class Quantize(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class QuantizeImage(Operator):
-    """`Quantize`, ties away from zero, of an image that lies as NHWC: float32 (n, h, w, c) -> int8 (n, c, h, w)."""
+class HostImage(Operator):
+    """Base of conversions of an image as the host has it, NHWC, or with `planes` NCHW: -> int8 (n, c, h, w)."""
 
-    host = (
-        Kernel("transpose", "axes", dtype="float32"),
-        Kernel("quantize", "scale=output.scale zero_point ties_away"),
-    )
     unpacked = True
-    axes, ties_away = (0, 3, 1, 2), True
+    source = ""  # the type of the image
+
+    planes: bool = False
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Dimension k of the output is dimension `axes[k]` of the input."""
+        return (0, 1, 2, 3) if self.planes else (0, 3, 1, 2)
 
     @property
     def plain(self) -> tuple[Tensor, ...]:
-        """The image of float32 values."""
+        """The image."""
         return (self.x,)
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The conversion, of NHWC images after a transposition."""
+        return self.host if self.planes else (Kernel("transpose", "axes", dtype=self.source), *self.host)
 
     def carried(self, axis: int) -> int:
         return self.axes.index(axis)
 
     def check(self) -> None:
-        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", "int8"))
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), (self.source, "int8"))
         n, c, *size = self.output.shape
-        self.expect("the input's shape", self.x.shape, (n, *size, c))
+        self.expect("the input's shape", self.x.shape, (n, c, *size) if self.planes else (n, *size, c))
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizeImage(HostImage):
+    """`Quantize` of an image of float32 values."""
+
+    host = (Kernel("quantize", "scale=output.scale zero_point ties_away"),)
+    source = "float32"
+
+    ties_away: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class RecodeImage(HostImage):
+    """`Recode` of an image of uint8 values."""
+
+    host = (Kernel("recode"),)
+    source = "uint8"
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +175,16 @@ class Lookup(Operator):
 
     function: str
     table: np.ndarray
+
+    @property
+    def same(self) -> bool:
+        """True if no value changes, only what it stands for."""
+        return bool((self.table == np.arange(-128, 128)).all())
+
+    @property
+    def viewed(self) -> Tensor | None:
+        """The output, where no value changes."""
+        return self.output if self.same and len(self.x.shape) in (2, 4) and self.x.data is None else None
 
     def check(self) -> None:
         self.expect_int8()
@@ -273,6 +308,41 @@ class Prelu(Factored, Pairwise):
         """Factors of R_0 and R_1: `x.scale / y.scale`, and that times `alpha.scale`."""
         (sx, sa), so = (np.float64(t.scale) for t in self.inputs), np.float64(self.output.scale)
         return float(sx / so), float(sx * sa / so)
+
+
+@dataclass(frozen=True, eq=False)
+class NearestPrelu(Operator):
+    """x, below 0 times the slope of its channel, as onnxruntime has it: float32 to the nearest step, ties to even.
+
+    `slopes` are float32, one for each index of dimension 1.
+    """
+
+    elementwise, tabled = True, False
+    host = (Kernel("lookup_channels", constants="table"),)
+
+    slopes: np.ndarray
+    low: int = -128
+    high: int = 127
+
+    @property
+    def table(self) -> np.ndarray:
+        """int8 (channels, 256): the results of all values."""
+        real = np.float32(self.x.scale) * (np.arange(-128, 128) - self.x.zero_point).astype(np.float32)
+        steps = np.rint(np.where(real < 0, real * self.slopes[:, None], real) / np.float32(self.output.scale))
+        return np.clip(steps + self.output.zero_point, self.low, self.high).astype(np.int8)
+
+    def carried(self, axis: int) -> int:
+        return -1 if axis == 1 else super().carried(axis)
+
+    def permuted(self, inputs: tuple[Tensor, ...], output: Tensor, axes: tuple[int, ...]) -> Operator | None:
+        return super().permuted(inputs, output, axes) if axes[1] == 1 else None
+
+    def check(self) -> None:
+        self.expect_int8()
+        self.expect_clamp(self.low, self.high)
+        self.expect("the slopes", (self.slopes.shape, str(self.slopes.dtype)), (self.x.shape[1:2], "float32"))
+        self.expect("whether all slopes are numbers", bool(np.isfinite(self.slopes).all()), True)
+        self.expect("the output's shape", self.output.shape, self.x.shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -203,7 +203,7 @@ def folded_conv(k: Kernel, op: g.QConv2d) -> None:
     tiles, layer = FoldTiles(op.shape, k.fold, k.cfg), Layer.of(op.shape, 0, k.fold, k.cfg)
     refuse(not tiles.fit, f"a row of {op.shape.output[1]} pixels, or {tiles.weights} entries of weights do not fit")
     reads, blocks = layer.reads, layer.gemm
-    extents = {"b": blocks, "c": 1, "term": len(reads.terms)}
+    extents = {"b": blocks, "c": layer.inputs, "term": len(reads.terms)}
     parameters = k.array(channel_parameters(k.rec, op, op.corrected_bias), b=blocks)
     weights = k.known("w", fold_weights(op, k.fold, k.cfg), **extents)
     x, out = input_of(k, layer), k.output

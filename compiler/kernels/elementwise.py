@@ -188,6 +188,83 @@ def prelu(k: Kernel, op: g.Prelu) -> None:
         k.store(target, above, par)
 
 
+_BEND_SHIFTS = 20, 16  # bits behind the point of the sums, the most that their range allows first
+_NUDGES = sorted(range(-32, 33, 4), key=abs)  # of a channel's bias, which decide sums near half a step
+
+
+@dataclass(frozen=True)
+class Bends:
+    """`store((x << shift) + sign * R(max(zero_point - x, 0)) + bias)`, where x is bent at its zero point.
+
+    `sign`, the `scales` of R (multipliers and exponents), and `bias` have a value for each channel.
+    """
+
+    shift: int
+    sign: NDArray[np.int64]
+    scales: tuple[NDArray[np.int64], NDArray[np.int64]]
+    bias: NDArray[np.int64]
+    store: Requant
+
+
+@lru_cache(maxsize=64)
+def bends_of(op: g.NearestPrelu) -> Bends | None:
+    """The integers whose results are right for every value of every channel, which are tried; None without."""
+    change = 1 - op.slopes.astype(np.float64)  # of the slope below zero
+    zero, wanted = op.x.zero_point, op.table
+    shift = next((shift for shift in _BEND_SHIFTS if np.abs(change).max() < 1 << 22 - shift), None)
+    if shift is None:
+        return None
+    multipliers, exponents = np.array([quantize_multiplier(abs(c) * 2.0**shift) for c in change], np.int64).T
+    sign = np.where(change < 0, -1, 1)
+    below = rescale(np.maximum(zero - _VALUES, 0), multipliers[:, None], exponents[:, None], "single")
+    sums = ((_VALUES - zero) << shift) + sign[:, None] * below
+    for contract in CONTRACTS:
+        scale = quantize_multiplier(op.x.scale / op.output.scale / 2.0**shift)
+        store = Requant(0, *scale, op.output.zero_point, op.low, op.high, contract)
+        exact = np.stack([(store.apply(sums + nudge) == wanted).all(1) for nudge in _NUDGES])
+        if exact.any(0).all():
+            bias = np.array(_NUDGES)[exact.argmax(0)] - (zero << shift)
+            return Bends(shift, sign, (multipliers, exponents), bias, store)
+    return None
+
+
+def prelu_of_channels(k: Kernel, op: g.NearestPrelu) -> None:
+    """Bends, block by block: x, and beside it in the other bank what the slopes of the channels change below zero."""
+    k.need("overwrite", "requant", "rescale")
+    need_one_shape(op)
+    if (bends := bends_of(op)) is None:
+        raise Unfit("no integers are exact for its slopes and scales")
+    lanes, out = k.cfg.block_out, k.output
+    x, out = (each if "h" in each.shape else each.split("b", b=each.shape["b"], h=1, w=1) for each in (k.input(0), out))
+    size = min(TILE, x.shape["h"] * x.shape["w"], k.bank // 2 - 1, k.slot)
+    weights = k.matrices("signs", np.stack([np.eye(lanes, dtype=np.int64), -np.eye(lanes, dtype=np.int64)]))
+    multipliers, exponents = bends.scales
+    unit = Requant(0, 1 << 30, 1, 0, contract="single")
+    scales = k.requant(unit, "scales", multiplier=multipliers, exponent=exponents)
+    stores = k.requant(bends.store, "stores", bias=bends.bias)
+    missing = -len(bends.sign) % lanes
+    signs = k.known("sign", np.pad(bends.sign, (0, missing)).astype(np.int32).reshape(-1, lanes))
+    xs, pars = k.slots(size), [k.slots(1, Mem.PAR) for _ in range(2)]
+    ys, zs = _places(k, size + 1, size)
+    for n, b in product(range(x.shape["n"]), range(x.shape["b"])):
+        turned = (bends.sign[b * lanes : (b + 1) * lanes] < 0).any()
+        scale, store = (each.hold(par[b : b + 1]) for each, par in zip(pars, (scales, stores)))
+        for part, target in zip(*(each[n, b].merged("pixel", "h", "w").parts(size) for each in (x, out))):
+            tile = xs.load(part)
+            sign, y = ys.next(entry=size + 1).pieces({"sign": 1}, part.shape)
+            z = zs.next(**part.shape)
+            z[...] = tile @ weights[1]
+            z += op.x.zero_point
+            z.maximum(0)
+            z.rescale(scale)
+            if turned:
+                z *= k.load(sign, signs[b : b + 1])[0]
+            y[...] = tile @ weights[0]
+            y <<= bends.shift
+            y += z
+            k.store(target, y, store[0])
+
+
 @by_shape(lambda op: rescaling_store(op) is None)
 def requantise(k: Kernel, op: g.Requantize) -> None:
     """A change of quantisation that a requantising store rounds as the operator does."""

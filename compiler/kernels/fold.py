@@ -1,8 +1,8 @@
 """Layouts of an image in input entries, for convolutions of few channels.
 
 Blocks of channels leave most lanes of an entry empty if an image has few channels. The host can fill them with other
-rows and columns of the window instead, in entries that adjacent outputs share. An NHWC image whose rows are whole
-entries needs no host, but more products.
+rows and columns of the window instead, in entries that adjacent outputs share. An NHWC or NCHW image whose rows are
+whole entries needs no host, but more products.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TypeVar
 
@@ -74,8 +74,9 @@ class Fold:
     first of its group), each with its own weights. A window of phase 0 begins `shift` bytes after its group.
 
     With `in_place` the strips are the rows of the NHWC image itself, between `margin` entries of padding on the left
-    and as many as are missing on the right. Else the host lays out all but those `above` and `below` the others, which
-    are padding alone: loads make these.
+    and as many as are missing on the right; of an NCHW image each of its `planes` has them, as a block of the input.
+    Where the convolution's image has every row twice (`copies` 2), they lie once in memory.
+    Else the host lays out all but those `above` and `below` the others, which are padding alone: loads make these.
     """
 
     rows: int
@@ -88,6 +89,8 @@ class Fold:
     terms: Terms
     shift: int = 0
     in_place: bool = False
+    planes: int = 1
+    copies: int = 1
     margin: int = 0
     above: int = 0
     below: int = 0
@@ -105,16 +108,18 @@ class Fold:
     def image(self, shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
         """The shape of an image (n, c, h, w) in this layout, with entries of `cfg`."""
         n, c, h, w = shape
-        size = (h, w * c // cfg.block_in) if self.in_place else (self.laid_out, self.entries)
-        return n, *size, 1, cfg.block_in
+        size = (
+            (h // self.copies, w * c // self.planes // cfg.block_in) if self.in_place else (self.laid_out, self.entries)
+        )
+        return n * self.planes, *size, 1, cfg.block_in
 
     def reads(self, shape: ConvShape, cfg: Config) -> Reads:
         """The elements of an image in this layout that the outputs of a convolution read."""
         _, *size, _, _ = self.image((shape.n, shape.c, *shape.size), cfg)
         apart = self.rows * shape.dilations[0] // self.step
-        terms = tuple((phase, strip * apart, entry) for phase, strip, entry in self.terms)
-        before = (shape.pads[0], self.margin) if self.in_place else (self.above, 0)
-        steps = shape.strides[0] // self.step, len(self.offsets)
+        terms = tuple((phase, strip * apart // self.copies, entry) for phase, strip, entry in self.terms)
+        before = (shape.pads[0] // self.copies, self.margin) if self.in_place else (self.above, 0)
+        steps = shape.strides[0] // self.step // self.copies, len(self.offsets)
         return Reads((size[0], size[1]), terms, steps, before, self.phases)
 
 
@@ -129,9 +134,9 @@ class FoldTiles:
     def __init__(self, shape: ConvShape, fold: Fold, cfg: Config):
         self.reads, (self.oy, self.ox) = fold.reads(shape, cfg), shape.output
         blocks, half = -(-shape.o // cfg.block_out), cfg.acc_depth // 2
-        terms, groups = len(fold.terms), -(-self.ox // fold.phases)
-        self.weights = blocks * terms
-        self.late = blocks == 1 and self.weights > PARTS
+        terms, groups = fold.planes * len(fold.terms), -(-self.ox // fold.phases)
+        self.planes, self.weights = fold.planes, blocks * terms
+        self.late = blocks == fold.planes == 1 and self.weights > PARTS
         most = 0
         for wide in equal_parts(groups):
             self.columns = min(wide * fold.phases, self.ox)
@@ -142,7 +147,8 @@ class FoldTiles:
                 break
         self.first = self.rows
         if self.rows and fold.in_place:
-            products = self.co * sum(self.reads.columns(phase, self.columns) for phase, *_ in fold.terms)
+            pixels = sum(self.reads.columns(phase, self.columns) for phase, *_ in fold.terms)
+            products = self.co * fold.planes * pixels
             wanted = math.ceil(cost.moved(striped(cfg), self.weights * cfg.wgt_entry_bytes) / products)
             self.first = max(self.rows, self._rows(min(wanted, self.oy, most), cfg))
         on_chip = self.weights <= cfg.wgt_depth and blocks <= depth(cfg, Mem.PAR)
@@ -154,7 +160,7 @@ class FoldTiles:
 
     def entries(self, rows: int) -> int:
         """The input entries of a tile of so many rows."""
-        return self.reads.reach(0, rows) * self.reads.reach(1, self.columns)
+        return self.planes * self.reads.reach(0, rows) * self.reads.reach(1, self.columns)
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
         """(first row, first column, rows, columns) of each tile."""
@@ -168,9 +174,15 @@ def may_fold(op: g.QConv2d, cfg: Config) -> bool:
     return able and op.groups == 1 and op.weight.shape[1] < cfg.block_in
 
 
-def fold_in_place(op: g.QConv2d, cfg: Config) -> Fold | None:
-    """The NHWC image of `op` as it lies in memory; None where rows are no whole entries, or nothing of it fits."""
-    shape, block = op.shape, cfg.block_in
+def fold_in_place(op: g.QConv2d, cfg: Config, *, planes: bool = False, copies: int = 1) -> Fold | None:
+    """The NHWC image of `op` as it lies in memory, or with `planes` the NCHW image, whose rows `op` has `copies` times.
+
+    None where rows are no whole entries, or nothing of it fits.
+    """
+    if planes and op.ternary:
+        return None
+    count = op.shape.c if planes else 1
+    shape, block = replace(op.shape, c=op.shape.c // count), cfg.block_in
     (_, w), (sy, sx), (top, left, bottom, right) = shape.size, shape.strides, op.pads
     reach = [(k - 1) * d + 1 for k, d in zip(shape.kernel, shape.dilations)]
     if not may_fold(op, cfg) or "pad_value" not in cfg.extensions:
@@ -189,9 +201,9 @@ def fold_in_place(op: g.QConv2d, cfg: Config) -> Fold | None:
     oy, ox = shape.output
     strips = (oy - 1) * sy + reach[0]
     entries = (-(-ox // phases) - 1) * len(offsets) + max(entry for *_, entry in terms) + 1
-    fold = Fold(1, 1, strips, phases, group, offsets, entries, terms, shift, True, margin)
+    fold = Fold(1, 1, strips, phases, group, offsets, entries, terms, shift, True, count, copies, margin)
     missing = entries - margin - w * shape.c // block
-    return fold if max(margin, missing) <= most_padding(cfg) and FoldTiles(shape, fold, cfg).fit else None
+    return fold if max(margin, missing) <= most_padding(cfg) and FoldTiles(op.shape, fold, cfg).fit else None
 
 
 def folds(shape: ConvShape, cfg: Config) -> Iterator[Fold]:
@@ -266,16 +278,20 @@ def _terms(
 
 
 def fold_weights(op: g.QConv2d, fold: Fold, cfg: Config) -> NDArray[np.integer]:
-    """The weights of a convolution for the entries of a layout: int8 (output blocks, terms, block_out, block_in)."""
-    shape, o = op.shape, len(op.weight)
+    """The weights of a convolution for the entries of a layout: int8 (output blocks, terms, block_out, block_in).
+
+    Those of each plane have all terms.
+    """
+    shape, o = replace(op.shape, c=op.shape.c // fold.planes), len(op.weight)
     blocks = -(-o // cfg.block_out)
-    found = np.zeros((len(fold.terms), blocks * cfg.block_out, cfg.block_in), np.int8)
+    found = np.zeros((fold.planes, len(fold.terms), blocks * cfg.block_out, cfg.block_in), np.int8)
     ends = dict[tuple[int, int], int]()  # of the bytes that have their weights, by (phase, strip)
     for k, (phase, strip, entry) in enumerate(fold.terms):
         byte, c, y, x = taps_of(shape, fold.rows, strip)
         lane = byte + fold.shift + phase * shape.strides[1] * fold.rows * shape.c - fold.start(entry)
         new = (lane >= 0) & (lane < cfg.block_in) & (byte >= ends.get((phase, strip), 0))
-        found[k, :o, lane[new]] = op.weight[:, c[new], y[new], x[new]].T
+        for plane in range(fold.planes):
+            found[plane, k, :o, lane[new]] = op.weight[:, plane + c[new], y[new], x[new]].T
         ends[phase, strip] = int(byte[new].max()) + 1
-    tiles = found.reshape(len(fold.terms), blocks, cfg.block_out, cfg.block_in)
+    tiles = found.reshape(fold.planes * len(fold.terms), blocks, cfg.block_out, cfg.block_in)
     return np.ascontiguousarray(tiles.transpose(1, 0, 2, 3))

@@ -1,4 +1,4 @@
-"""float32 to int8 in 32-bit integers: TensorFlow Lite's quantisation, bit by bit.
+"""Images as they lie in memory to int8: uint8 by a sum, float32 in 32-bit integers, as the host does bit by bit.
 
 Without its sign the bits of a float32 value (1 + f) * 2**e other than NaN are e and f in one number that grows with it.
 The difference d of this number to that of the scale has the exponent of the quotient, d >> 23; its mantissa is linear
@@ -24,7 +24,7 @@ from ...hw.rounding import rescale
 from ...runtime.hostops.elementwise import quantize
 from .. import graph as g
 from ..graph.integer_forms import Requant
-from .language import Kernel, Unfit
+from .language import TILE, Kernel, Unfit
 
 MANTISSA = 23  # bits
 _FRACTION = 7  # bits behind float32's last one in the mantissa of the quotient
@@ -37,7 +37,7 @@ NUMBERS = (1 << 31) - (1 << EXPONENT_SHIFT)  # what is larger than this after st
 
 @dataclass(frozen=True)
 class Steps:
-    """The constants of the steps.
+    """The constants of the steps; ties go away from zero, or with `more` to even.
 
     Let d be the value's bits without the sign less the scale's bits, e = d >> 23 the exponent of the quotient and
     g = d mod 2**23 the rest.
@@ -48,7 +48,7 @@ class Steps:
     4. Add `align`: the high 8 bits are `_MOST` + 1 - e, the low 24 bits 2**24 - 1 - 2 * g.
     5. Multiply the result of step 3 by -256, add `centre`, and rescale by `reciprocal`: the mantissa.
     6. Add the larger one of the mantissa and `corner`.
-    7. Add `base`.
+    7. Add `base`. Where ties go to even, add `more` where the result of step 8 would be odd before its point.
     8. Shift right by the high bits of step 4.
     9. Multiply by the sign.
     10. Store with `store`.
@@ -61,13 +61,16 @@ class Steps:
     corner: int
     base: int
     store: Requant
+    more: int = 0
 
     def apply(self, x: NDArray[np.float32]) -> NDArray[np.int8]:
         """int8 values of float32 `x`, none of which is NaN, as the accelerator computes them."""
         amount, mantissa = self.parts(x)
         sums = _wrap(mantissa + np.maximum(mantissa, self.corner) + self.base)
-        # far below the scale the amount may wrap, to less than -31: that shifts everything out as well
-        magnitude = np.where(amount < 0, 0, sums >> np.clip(amount, 0, 31))
+        if self.more:
+            odd = _wrap(_shifted(sums, amount) << 31 - _POINT) >> 31
+            sums = _wrap(sums - self.more * odd)
+        magnitude = _shifted(sums, amount)
         return self.store.apply(_wrap(magnitude * np.clip(x.view(np.int32), -1, 1)))
 
     def parts(self, x: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -77,22 +80,29 @@ class Steps:
         return _wrap(whole + self.align) >> EXPONENT_SHIFT, mantissa
 
 
+def _shifted(x: NDArray[np.int64], amount: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`x` shifted right. Far below the scale the amount may wrap, to less than -31: that shifts everything out, too."""
+    return np.where(amount < 0, 0, x >> np.clip(amount, 0, 31))
+
+
 def _wrap(x: NDArray[np.integer] | int) -> NDArray[np.int64]:
     return (np.asarray(x, np.int64) + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 @lru_cache(maxsize=64)
-def steps_of(scale: float, zero_point: int) -> Steps | None:
-    """The steps that quantise by `scale`, a float32 value, ties away from zero; None where none are exact."""
+def steps_of(scale: float, zero_point: int, ties_away: bool = True) -> Steps | None:
+    """The steps that quantise by `scale`, a float32 value; None where none are exact."""
     if not _SCALES[0] < scale < _SCALES[1]:
         return None
     x = edges(scale)
-    wanted = quantize(x, scale=scale, zero_point=zero_point, ties_away=True)
-    found = (_steps(scale, zero_point, more, x, wanted) for more in sorted(range(-3, 4), key=abs))
-    return next((steps for steps in found if np.array_equal(steps.apply(x), wanted)), None)
+    wanted = quantize(x, scale=scale, zero_point=zero_point, ties_away=ties_away)
+    found = (_steps(scale, zero_point, ties_away, more, x, wanted) for more in sorted(range(-3, 4), key=abs))
+    return next((steps for steps in found if steps and np.array_equal(steps.apply(x), wanted)), None)
 
 
-def _steps(scale: float, zero_point: int, more: int, x: NDArray[np.float32], wanted: NDArray[np.int8]) -> Steps:
+def _steps(
+    scale: float, zero_point: int, ties_away: bool, more: int, x: NDArray[np.float32], wanted: NDArray[np.int8]
+) -> Steps | None:
     """The constants with `more` added to the last bits of 1 / s: right for values `x` if any constants are."""
     bits = int(np.float32(scale).view(np.int32))
     significand = bits % (1 << MANTISSA) + (1 << MANTISSA)
@@ -113,12 +123,24 @@ def _steps(scale: float, zero_point: int, more: int, x: NDArray[np.float32], wan
     steep = (x.view(np.int32) & (1 << MANTISSA) - 1) < significand - (1 << MANTISSA)
     first = Fraction((256 - (1 << 31)) * multiplier, 1 << 31 - exponent)  # of step 5, where g is 0
     above = 2 * one - Fraction(2 * one << MANTISSA, significand) + half - 2 * first
-    constants = list[int]()
+    below = np.floor(np.minimum(np.abs(x.astype(np.float64)) / scale, 256)).astype(np.int64)
+    constants = list[list[tuple[int, int]]]()  # (lowest, highest) of either line above even steps, and above odd ones
     for slope, ideal, line in (1, one + half - first, ~steep), (2, above, steep):
-        lowest = (low - slope * mantissa)[line & bounded[0]].max(initial=round(ideal) - one)
-        highest = (high - slope * mantissa)[line & bounded[1]].min(initial=round(ideal) + one) - 1
-        constants.append(int(np.clip(round(ideal), lowest, highest)))
-    return replace(steps, corner=constants[0] - constants[1], base=int(_wrap(constants[1])))
+        ends = list[tuple[int, int]]()
+        for parity in (0, 1):
+            mine = line & (ties_away | (below % 2 == parity))
+            lowest = (low - slope * mantissa)[mine & bounded[0]].max(initial=round(ideal) - one)
+            highest = (high - slope * mantissa)[mine & bounded[1]].min(initial=round(ideal) + one) - 1
+            ends.append((int(lowest), int(highest)))
+        constants.append(ends)
+    ranges = [(odd[0] - even[1], odd[1] - even[0]) for even, odd in constants]  # of what odd ones need more
+    least, most = max(low for low, _ in ranges), min(high for _, high in ranges)
+    more = 0 if ties_away else (least + most) // 2
+    shallow, second = (
+        int(np.clip(round(ideal), max(even[0], odd[0] - more), min(even[1], odd[1] - more)))
+        for (even, odd), ideal in zip(constants, (one + half - first, above))
+    )
+    return replace(steps, corner=shallow - second, base=int(_wrap(second)), more=more)
 
 
 def edges(scale: float) -> NDArray[np.float32]:
@@ -151,7 +173,8 @@ def quantise_image(k: Kernel, op: g.QuantizeImage) -> None:
     so the steps that need one bank only stand behind it. The largest number after step 2 tells whether a value was NaN.
     """
     k.need("overwrite", "requant", "rescale", batch=1)
-    x, out, steps = k.plain(op.x), k.plain(op.output), steps_of(op.output.scale, op.output.zero_point)
+    x, out = k.plain(op.x), k.plain(op.output)
+    steps = steps_of(op.output.scale, op.output.zero_point, op.ties_away)
     if steps is None:
         raise Unfit(f"scale {op.output.scale:g}: no integers are exact for it")
     size = min(_TILE, x.size, (k.bank - _LEFT) // (_SLOTS + 2))
@@ -200,6 +223,16 @@ def quantise_image(k: Kernel, op: g.QuantizeImage) -> None:
         line.maximum(whole)
         whole += line
         whole += base
+        if steps.more:
+            line[...] = 0
+            line += whole
+            line >>= amount
+            line <<= 31 - _POINT
+            line >>= 31
+            line *= -steps.more
+            whole += line
+            line.minimum(corner)
+            line.maximum(corner)
         whole >>= amount
         value.maximum(-1)
         value.minimum(1)
@@ -208,3 +241,15 @@ def quantise_image(k: Kernel, op: g.QuantizeImage) -> None:
     flags = k.rec.buffer(f"{op.name}.flags", (1, k.cfg.block_out), kind="output")
     k.rec.flags[op.name] = flags
     k.store(k.array(flags), largest, no_number)
+
+
+def recode_image(k: Kernel, op: g.RecodeImage) -> None:
+    """An image of uint8 values as it lies in memory, tile by tile: read as int8, their sums with 128 wrap to 8 bits."""
+    k.need("acc8", batch=1)
+    x, out = k.plain(op.x), k.plain(op.output)
+    size = min(TILE, k.bank, -(-x.size // 4))
+    ys = k.banks(size)
+    for part, target in zip(x.parts(size), out.parts(size)):
+        y = ys.load(part)
+        y += 128
+        k.store(target, y)

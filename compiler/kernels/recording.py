@@ -73,8 +73,8 @@ class Recording:
 
     def as_host(self, op: g.Operator, t: g.Tensor) -> Buffer:
         """A new buffer in host layout for `t`, an input or the output of `op`."""
-        kind = "output" if t is op.output else "input"
-        self.plain[t.name] = self.buffer(f"{op.name}.{kind}", t.shape, 8 * np.dtype(t.dtype).itemsize, kind=kind)
+        kind, bits = "output" if t is op.output else "input", 8 * np.dtype(t.dtype).itemsize
+        self.plain[t.name] = self.buffer(f"{op.name}.{kind}", t.shape, bits, signed=t.dtype != "uint8", kind=kind)
         return self.plain[t.name]
 
     def packed(self, t: g.Tensor) -> Buffer:
@@ -211,6 +211,11 @@ class AbsorbedSlice(g.StridedSlice, Absorbed):
 def stand_in(kind: type[_Kind], op: g.Operator, **changes: Any) -> _Kind:
     """An operator of `kind` with the facts of `op`, but for `changes`."""
     return kind(**{**{each.name: getattr(op, each.name) for each in fields(op)}, **changes})
+
+
+@dataclass(frozen=True, eq=False)
+class AbsorbedRows(g.Take, Absorbed):
+    """Rows of an image, each twice, that a convolution takes where they lie once."""
 
 
 def whole_blocks(op: g.Concat, cfg: Config) -> bool:

@@ -20,14 +20,24 @@ from . import language
 from .attention import attention, rotary
 from .cache import RowsJoined, RowsOut, heads_out, join_rows, write_columns, write_rows
 from .conv import conv2d, dense, dense16, integer_conv2d, integer_dense, whole_image
-from .elementwise import constant_per_channel, leaky_relu, lookup, pair, prelu, requantise, sum_of_two, weighted_sum
+from .elementwise import (
+    constant_per_channel,
+    leaky_relu,
+    lookup,
+    pair,
+    prelu,
+    prelu_of_channels,
+    requantise,
+    sum_of_two,
+    weighted_sum,
+)
 from .fold import Fold
 from .language import Record
 from .matmul import product_of_images, product_on_alu, product_on_array
 from .movement import concatenate, cut, gather, heads, join_channels, move_channels
 from .norm import integer_norm, rms_norm
 from .pool import average_pool, max_pool, max_pool_sorted, mean_of_channels, mean_of_pixels
-from .quantise import quantise_image
+from .quantise import quantise_image, recode_image
 from .recording import Recording
 from .resize import repeat, resize_bilinear
 from .softmax import integer_softmax, softmax
@@ -39,6 +49,7 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.SquaredDifference: (pair,),
     g.Maximum: (pair,),
     g.Prelu: (prelu,),
+    g.NearestPrelu: (prelu_of_channels,),
     g.LeakyRelu: (lookup, leaky_relu),
     g.Lookup: (lookup,),
     g.Requantize: (lookup, requantise),
@@ -66,6 +77,7 @@ KERNELS: dict[type[g.Operator], tuple[Record, ...]] = {
     g.IntegerConv2d: (integer_conv2d,),
     g.IntegerMatMul: (integer_dense,),
     g.QuantizeImage: (quantise_image,),
+    g.RecodeImage: (recode_image,),
     RowsJoined: (join_rows,),
     RowsOut: (heads_out,),
     g.Concat: (join_channels, concatenate),

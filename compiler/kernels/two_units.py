@@ -71,7 +71,7 @@ class Layer:
         inputs, (kh, kw), (dy, dx), (sy, sx) = -(-shape.c // cfg.block_in), shape.kernel, shape.dilations, shape.strides
         extents, skip = shape.output, 1
         if fold is not None:
-            inputs, reads = 1, fold.reads(shape, cfg)
+            inputs, reads = fold.planes, fold.reads(shape, cfg)
         elif shape.kernel == shape.size and not any(shape.pads) and shape.dilations == (1, 1):
             inputs, reads = inputs * shape.taps, Reads((1, 1), ((0, 0, 0),), (1, 1), (0, 0))
         else:
@@ -311,7 +311,7 @@ def in_tiles(k: Kernel, op: g.QConv2d | g.QDense, tile: Tile) -> None:
 def input_of(k: Kernel, layer: Layer) -> Array:
     """The input, axes n, c, h, w: in the layout of few channels, an image, or the entries of an image as a vector."""
     if k.fold is not None:
-        return k.folded.split("n", n=layer.images, c=1)
+        return k.folded.split("n", n=layer.images, c=layer.inputs)
     x = k.input(0)
     if layer.reads.size == (1, 1):
         return x.merged("c", *[*x.shape][1:]).split("c", c=layer.inputs, h=1, w=1)

@@ -53,6 +53,7 @@ class HostModel:
 
     @_cycles.register(g.Movement)
     @_cycles.register(g.Recode)
+    @_cycles.register(g.RecodeImage)
     def _moves(self, op: g.Operator) -> float:
         return self.moved_byte * _nbytes(op)
 
@@ -207,7 +208,7 @@ def _grown(known: _Leaves, op: g.Operator, constants: bool) -> _Leaves | None:
     before, (_, moves) = max(1, len(known)), known.get(op.output.name, (op.output, ()))
     moves = (op, *moves) if op.rearranges else moves
     for t in op.inputs:
-        if t.data is not None and t.data.size == 1:
+        if _number(t, op):
             continue
         if moves and not op.rearranges and t.shape != op.output.shape:
             return None  # it is broadcast, and the movements apply to the broadcast shape
@@ -216,6 +217,14 @@ def _grown(known: _Leaves, op: g.Operator, constants: bool) -> _Leaves | None:
     if len(leaves) > _MOST_LEAVES or (len(leaves) > before and not _joins(op, constants)):
         return None
     return leaves
+
+
+def _number(t: g.Tensor, op: g.Operator) -> bool:
+    """True of a constant that is one number, by which the output of `op` gets no other shape."""
+    if t.data is None or t.data.size == 1:
+        return t.data is not None
+    others = [other.shape for other in op.inputs if other is not t]
+    return bool((t.data == t.data.flat[0]).all()) and np.broadcast_shapes(*others) == op.output.shape
 
 
 def _joins(op: g.Operator, constants: bool) -> bool:
@@ -230,7 +239,7 @@ def _on_host(op: g.Operator) -> bool:
 
 def _joinable(op: g.Operator) -> bool:
     """True if `op` may be part of a tree: it maps single values, or only reorders them."""
-    known = all(t.data is None or t.data.size == 1 or t.dtype == "int8" for t in op.inputs)
+    known = all(t.data is None or t.dtype == "int8" or _number(t, op) for t in op.inputs)
     narrow = {t.dtype for t in op.tensors} <= {*BYTES, "float32"}
     return op.rearranges or (op.elementwise and op.tabled and known and narrow)
 
@@ -313,7 +322,9 @@ def _table(tree: _Tree, leaves: Sequence[g.Tensor]) -> np.ndarray:
 
 def _value(op: g.Operator, known: Mapping[str, np.ndarray], rank: int) -> np.ndarray:
     """Result of `op` for `known` values, of `rank` dimensions."""
-    arrays = [known[t.name] if t.name in known else np.asarray(t.data).reshape((1,) * rank) for t in op.inputs]
+    arrays = [
+        known[t.name] if t.name in known else np.asarray(t.data).reshape(-1)[:1].reshape((1,) * rank) for t in op.inputs
+    ]
     if op.rearranges:
         return arrays[0]
     if op.output.dtype == "int8" and np.isnan(arrays[0]).any():

@@ -6,6 +6,7 @@ Activations are int8, of some operators also int16; arrays of any shape. `R` is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -110,6 +111,12 @@ def rescale_integers(
 def lookup(x: AnyArray, *, table: AnyArray) -> AnyArray:
     """`table[x + 128]` of int8 by 256 entries, `table[x + 2**15]` of int16 by 65,536."""
     return table[x.astype(np.int64) - np.iinfo(x.dtype).min]
+
+
+def lookup_channels(x: Int8, *, table: Int8) -> Int8:
+    """int8 `table[c, x + 128]` of int8, where c is the index along dimension 1; table (channels, 256)."""
+    channels = np.arange(len(table)).reshape(-1, *[1] * (x.ndim - 2))
+    return table[channels, x.astype(np.int64) + 128]
 
 
 def aligned(
@@ -226,6 +233,17 @@ def _looked_up(inputs: Operands, a: Attrs) -> Operand:
     return Operand(shape, dtype)
 
 
+def _looked_up_channels(inputs: Operands, a: Attrs) -> Operand:
+    shape, table = inputs[0].shape, a["table"].shape
+    need(table == (*shape[1:2], 256), f"table {table}: its input {shape} needs {(*shape[1:2], 256)}")
+    return Operand(shape, "int8")
+
+
+def _lookup_channels_in_c(w: Writer, inputs: Sequence[Value], output: Value, a: Attrs) -> None:
+    arguments = f"x out x.shape.:2 {math.prod(output.shape[2:])} table"
+    C("tw_lookup_channels", arguments)(w, inputs, output, a)
+
+
 def _quantised(inputs: Operands, a: Attrs) -> Operand:
     need_values(a["dtype"], a["zero_point"])
     return cast_to(inputs, a)
@@ -267,6 +285,7 @@ ROWS = (
         c=C("tw_rescale_integers", "x x_type out out_type size x_zero_point zero_point multiplier exponent"),
     ),
     HostOp(lookup, _looked_up, {"table": Array(1, WIDE)}, WIDE, c=C("tw_lookup", "x out size table"), narrow=True),
+    HostOp(lookup_channels, _looked_up_channels, {"table": Array(2, ("int8",))}, c=_lookup_channels_in_c),
     HostOp(
         add,
         limited(one_type),

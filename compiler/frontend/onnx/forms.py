@@ -504,6 +504,19 @@ def _table(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
     return imp.append(g.Lookup(value.node.name, (x,), y, function, table), result.wanted)
 
 
+def _prelu(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
+    """PRelu with a constant slope for each channel."""
+    node, y = value.node, result.y
+    x = imp.as_view(value.args[0]) if node.op == "PRelu" else None
+    slopes = None if x is None or len(x.shape) < 2 else constant(value.args[1])
+    channels = None if x is None or slopes is None else channel_vector(slopes, x.shape, 1)
+    if x is None or channels is None or not np.isfinite(channels).all():
+        return None
+    image = imp.image(node.name, x.tensor) if len(x.shape) == 3 else x.tensor
+    op = g.NearestPrelu(node.name, (image,), replace(y, shape=image.shape), channels.astype(np.float32), *result.clamp)
+    return imp.checked(node, op, result.wanted, x.shape)
+
+
 def _has_ties(factor: float, count: int) -> bool:
     """True if `factor` takes sums of `count` values half way between two integers more often than chance does.
 
@@ -551,4 +564,15 @@ def _mean(imp: Quantiser, value: Expr, result: Result) -> g.Tensor | None:
 
 
 Form = Callable[[Quantiser, Expr, Result], g.Tensor | None]
-FORMS: tuple[Form, ...] = (linear, _binary, _product, _concat, _softmax, _average_pool, _mean, _table, scaled_channels)
+FORMS: tuple[Form, ...] = (
+    linear,
+    _binary,
+    _product,
+    _concat,
+    _softmax,
+    _average_pool,
+    _mean,
+    _table,
+    _prelu,
+    scaled_channels,
+)

@@ -41,6 +41,14 @@ void tw_lookup(const int8_t *x, int8_t *y, int32_t size, const int8_t *table) {
     for (int32_t k = 0; k < size; k++) y[k] = table[x[k] + 128];
 }
 
+/* Images of so many channels of inner values; a table of 256 values for each channel */
+void tw_lookup_channels(const int8_t *x, int8_t *y, int32_t images, int32_t channels, int32_t inner,
+                        const int8_t *tables) {
+    for (int32_t n = 0; n < images; n++)
+        for (int32_t channel = 0; channel < channels; channel++, x += inner, y += inner)
+            tw_lookup(x, y, inner, tables + 256 * channel);
+}
+
 /* uint8 as int8, and back */
 void tw_recode(const void *x, void *y, int32_t size) {
     const uint8_t *from = x;

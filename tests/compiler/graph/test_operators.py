@@ -85,8 +85,10 @@ OPERATORS = [
     g.NearestRequantize("op", (X,), Z),
     g.Lookup("op", (X,), Z, "f", TABLE),
     g.LeakyRelu("op", (X,), Z, "f", TABLE, (0.75, 0.1)),
+    g.NearestPrelu("op", (X,), Z, np.array([0.25, -1.5], np.float32)),
     g.Quantize("op", (f(1, 2),), t(1, 2)),
     g.QuantizeImage("op", (f(1, 4, 4, 2),), t(1, 2, 4, 4)),
+    g.RecodeImage("op", (t(1, 4, 4, 2, zero_point=131, dtype="uint8"),), X),
     g.Dequantize("op", (X,), F),
     g.Recode("op", (X,), t(1, 2, 4, 4, zero_point=131, dtype="uint8")),
     g.Softmax("op", (X,), t(1, 2, 4, 4, scale=1 / 256, zero_point=-128), 1),
@@ -228,7 +230,7 @@ def test_calls_compute_the_declared_output(op):
 
 def test_every_operator_is_in_the_table():
     abstract = {g.Operator, g.Linear, g.Binary, g.Pairwise, g.Pool, g.Movement, g.FloatOperator, g.StandIn, g.Cells}
-    abstract |= {g.Write, g.Divisible, g.Custom, g.Selection}
+    abstract |= {g.Write, g.Divisible, g.Custom, g.Selection, g.HostImage}
     operators = {v for v in vars(g).values() if isinstance(v, type) and issubclass(v, g.Operator)} - abstract
     assert {type(op) for op in OPERATORS} == operators
 
@@ -284,6 +286,8 @@ REAL = {
     "NearestRequantize": (lambda op, x: x, 0.51),
     "Quantize": (lambda op, x: x, 0.51),
     "QuantizeImage": (lambda op, x: x.transpose(0, 3, 1, 2), 0.51),
+    "RecodeImage": (lambda op, x: x.transpose(0, 3, 1, 2), 1e-9),
+    "NearestPrelu": (lambda op, x: np.where(x >= 0, x, x * op.slopes[:, None, None]), 0.51),
     "Dequantize": (lambda op, x: x, 1e-4),
     "Recode": (lambda op, x: x, 0),
     "Rescale": (lambda op, x: x, 0.51),
@@ -488,7 +492,7 @@ def test_selections_have_the_elements_that_they_say(op):
 
 def permutable():
     alike = [op for op in OPERATORS if {len(t.shape) for t in op.inputs} == {len(op.output.shape)}]
-    return [op for op in alike if op.elementwise or isinstance(op, g.Concat)]
+    return [op for op in alike if op.elementwise and not isinstance(op, g.NearestPrelu) or isinstance(op, g.Concat)]
 
 
 @pytest.mark.parametrize("op", permutable(), ids=name_of)
@@ -498,6 +502,11 @@ def test_permuted_operators_compute_the_same(op):
     found = op.permuted(tuple(inputs), output, axes)
     assert found is not None
     np.testing.assert_array_equal(reference.apply(found, *(a.T for a in given)), reference.apply(op, *given).T)
+
+
+def test_slopes_stay_with_their_channels():
+    op = VALID["NearestPrelu"]
+    assert op.permuted((X,), Z, (0, 1, 3, 2)) is not None and op.permuted((X,), Z, (0, 3, 2, 1)) is None
 
 
 NARROW = {"weight": ones(3, 5, dtype="int16"), "ternary": 1}
@@ -528,6 +537,11 @@ WRONG = [
     ("Recode", {"output": t(1, 2, 4, 4, dtype="uint8")}, "the output's shape, scale"),
     ("Quantize", {"inputs": (t(1, 2),)}, "the conversion"),
     ("QuantizeImage", {"inputs": (f(1, 4, 2, 4),)}, "the input's shape"),
+    ("QuantizeImage", {"planes": True}, "the input's shape"),
+    ("RecodeImage", {"inputs": (X,)}, "the conversion"),
+    ("NearestPrelu", {"slopes": np.zeros(3, np.float32)}, "the slopes"),
+    ("NearestPrelu", {"slopes": np.array([1, np.nan], np.float32)}, "whether all slopes are numbers"),
+    ("NearestPrelu", {"output": t(1, 2, 4, 5)}, "the output's shape"),
     ("Dequantize", {"inputs": (t(1, 2, 4, 4, dtype="int32"),)}, "the conversion"),
     ("Requantize", {"inputs": (F,)}, "the conversion"),
     ("Lookup", {"table": TABLE[1:]}, "the table"),

@@ -137,6 +137,12 @@ def leaky(alpha, scales=(0.1, 0.1), points=(-9, 17), shape=(1, 20, 5, 7)):
     return g.LeakyRelu("op", (x,), y, "leaky_relu", table, slopes)
 
 
+def prelu_of_channels(shape, slopes, scales=(0.0517, 0.0613), zero_points=(3, -40), low=-128):
+    """Slopes of channels in turn."""
+    x, y = (tensor(name, shape, *facts) for name, *facts in zip("xy", scales, zero_points))
+    return g.NearestPrelu("op", (x,), y, np.resize(np.array(slopes, np.float32), shape[1]), low)
+
+
 def prelu(scales):
     return binary(g.Prelu, (1, 20, 5, 7), (20, 1, 1), scales, (5, -9, 40), data=True)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.compiler.kernels.operators import NONE, SAME, conv, tensor
 from tilewright.compiler import graph as g
+from tilewright.compiler.accelerator import first_images
 from tilewright.compiler.accelerator import launch as launches
 from tilewright.compiler.accelerator.first_images import brought, cheapest_layout, folds_of
 from tilewright.compiler.kernels.conv import host_step
@@ -232,6 +233,26 @@ def test_images_in_place_are_exact(monkeypatch, run, op, cfg):
     nhwc = tensor("nhwc", (n, h, w, c), op.x.scale, op.x.zero_point)
     executable = run(op, cfg, g.Transpose("relayout", (nhwc,), op.x, (0, 3, 1, 2), True))
     assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["unpack"]
+
+
+@pytest.mark.parametrize("op, cfg", [
+    (conv(3, (9, 32), 8, (3, 3), (2, 2), (1, 1, 1, 1), n=2), CFG),
+    (conv(2, (7, 48), 20, (3, 5), (1, 3), (2, 4, 1, 3)), CFG),
+    (conv(2, (9, 160), 20, pads=SAME, n=2), NARROW),  # parts of rows
+])  # fmt: skip
+def test_planes_in_place_are_exact(monkeypatch, run, op, cfg):
+    """An NCHW image is read as it lies; the host only unpacks."""
+    fold = fold_in_place(op, cfg, planes=True)
+    assert fold is not None and fold.planes == op.x.shape[1]
+    for module in launches, first_images:
+        monkeypatch.setattr(module, "cheapest_layout", lambda *_, **__: fold)
+    executable = run(op, cfg)
+    assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["unpack"]
+
+
+def test_planes_whose_rows_are_no_whole_entries():
+    assert fold_in_place(conv(8, (8, 30), 8, pads=SAME), CFG) is not None
+    assert fold_in_place(conv(8, (8, 30), 8, pads=SAME), CFG, planes=True) is None
 
 
 # two units

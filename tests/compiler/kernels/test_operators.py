@@ -45,6 +45,7 @@ from tests.compiler.kernels.operators import (
     plain,
     pool,
     prelu,
+    prelu_of_channels,
     read,
     requantised,
     resized,
@@ -163,6 +164,9 @@ OPERATORS = {
         *(row(leaky, alpha, scales, points, on=cfg) for alpha in (0.0, 0.1, 0.3, 1.5) for cfg in BOTH
           for scales, points in (((0.1, 0.1), (-9, 17)), ((0.05, 0.083), (-128, -100)))),
         *(row(prelu, scales, on=cfg) for cfg in BOTH for scales in ((0.05, 0.01, 0.06), (0.05, 0.08, 0.02))),
+        *(row(prelu_of_channels, (2, 20, 9, 8), (0.21, 0.07, -0.3, 0.0, 0.9), on=cfg) for cfg in BOTH),
+        row(prelu_of_channels, (1, 40, 30, 20), (0.21, 1.0, 1.7, -3.2, 5.1), low=-50),  # steeper than above zero, too
+        row(prelu_of_channels, (3, 40), (0.13, 0.4), zero_points=(-128, 127)),
     ],
     "table": [
         *(row(looked_up, name, (1, 20, 9, 11), on=cfg) for name in ("logistic", "tanh", "hard_swish", "leaky_relu")

@@ -8,7 +8,8 @@ import pytest
 
 from tests.compiler.kernels.operators import conv
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator.first_images import quantised_images
+from tilewright.compiler.accelerator import first_images
+from tilewright.compiler.accelerator.first_images import host_images
 from tilewright.compiler.graph import reference
 from tilewright.compiler.kernels.quantise import edges, steps_of
 from tilewright.compiler.kernels.table import refusal
@@ -23,16 +24,25 @@ from tilewright.runtime.verify import verify
 from tilewright.sim.timing import predict
 
 CFG = PRESETS["pynq_z1"]
-HOST: dict[str, dict[str, str]] = {"host": dict.fromkeys(("quantize", "conv"), "the test wants the accelerator")}
+HOST: dict[str, dict[str, str]] = {
+    "host": dict.fromkeys(("quantize", "recode", "conv"), "the test wants the accelerator")
+}
 
 
-def network(h=12, w=16, c=3, scale=0.02351972833275795, zero_point=-18, ties_away=True):
-    """A graph: an image of float32 values, its quantisation, one convolution."""
-    x, moved = g.Tensor("x", (1, h, w, c), "float32"), g.Tensor("moved", (1, c, h, w), "float32")
+def network(h=12, w=16, c=3, scale=0.02351972833275795, zero_point=-18, ties_away=True, order="move quantize"):
+    """A graph: an image of float32 values, its quantisation and change of layout, one convolution."""
     layer = conv(c, (h, w), 8, (3, 3), (2, 2), (1, 1, h % 2, w % 2))
-    q = g.Tensor("q", layer.x.shape, "int8", float(np.float32(scale)), zero_point)
-    ops = g.Transpose("move", (x,), moved, (0, 3, 1, 2)), g.Quantize("quantize", (moved,), q, ties_away)
-    return g.Graph("g", (x,), (layer.output,), (*ops, replace(layer, name="conv", inputs=(q,))))
+    x = t = g.Tensor("x", (1, h, w, c) if "move" in order else layer.x.shape, "float32")
+    ops = list[g.Operator]()
+    for name in order.split():
+        if name == "move":
+            y = replace(t, name="moved", shape=layer.x.shape)
+            ops.append(g.Transpose(name, (t,), y, (0, 3, 1, 2)))
+        else:
+            y = g.Tensor("q", t.shape, "int8", float(np.float32(scale)), zero_point)
+            ops.append(g.Quantize(name, (t,), y, ties_away))
+        t = y
+    return g.Graph("g", (x,), (layer.output,), (*ops, replace(layer, name="conv", inputs=(t,))))
 
 
 # the integers
@@ -45,29 +55,35 @@ SCALES += [(1.0, 0), (float(np.nextafter(np.float32(1), np.float32(0))), 127), (
 SCALES = [(float(np.float32(scale)), zero) for scale, zero in SCALES]
 
 
-def equal(steps, x, scale, zero_point):
-    return np.array_equal(steps.apply(x), quantize(x, scale=scale, zero_point=zero_point, ties_away=True))
+def equal(steps, x, scale, zero_point, ties_away):
+    return np.array_equal(steps.apply(x), quantize(x, scale=scale, zero_point=zero_point, ties_away=ties_away))
 
 
+@pytest.mark.parametrize("ties_away", [True, False])
 @pytest.mark.parametrize("scale, zero_point", SCALES)
-def test_random_bits_and_numbers_near_the_scale(scale, zero_point):
-    steps = steps_of(scale, zero_point)
+def test_random_bits_and_numbers_near_the_scale(scale, zero_point, ties_away):
+    if scale == np.nextafter(np.float32(1), np.float32(0)) and not ties_away:
+        assert steps_of(scale, zero_point, ties_away) is None
+        return
+    steps = steps_of(scale, zero_point, ties_away)
     bits = RNG.integers(-(2**31), 2**31, 40_000).astype(np.int32).view(np.float32)
     near = (RNG.normal(size=40_000) * 100 * scale).astype(np.float32)
     ends = np.array([0.0, -0.0, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45, -1e-45], np.float32)
-    assert equal(steps, np.concatenate([bits[~np.isnan(bits)], near, ends]), scale, zero_point)
+    assert equal(steps, np.concatenate([bits[~np.isnan(bits)], near, ends]), scale, zero_point, ties_away)
 
 
+@pytest.mark.parametrize("ties_away", [True, False])
 @pytest.mark.parametrize("scale, zero_point", SCALES[:4])
-def test_numbers_around_every_change(scale, zero_point):
+def test_numbers_around_every_change(scale, zero_point, ties_away):
     at = edges(scale).view(np.int32)
     x = (at[:, None] + np.arange(-40, 41, dtype=np.int32)).view(np.float32).reshape(-1)
-    assert equal(steps_of(scale, zero_point), x[~np.isnan(x)], scale, zero_point)
+    assert equal(steps_of(scale, zero_point, ties_away), x[~np.isnan(x)], scale, zero_point, ties_away)
 
 
-def test_most_scales_have_steps_and_where_one_has_none_nothing_is_found():
+@pytest.mark.parametrize("ties_away", [True, False])
+def test_most_scales_have_steps_and_where_one_has_none_nothing_is_found(ties_away):
     scales = np.exp(RNG.uniform(-12, 6, 30)).astype(np.float32)
-    found = [steps_of(float(scale), int(RNG.integers(-128, 128))) for scale in scales]
+    found = [steps_of(float(scale), int(RNG.integers(-128, 128)), ties_away) for scale in scales]
     assert sum(steps is not None for steps in found) >= 20
     assert steps_of(2.0**-100, 0) is None and steps_of(2.0**100, 0) is None
 
@@ -108,6 +124,21 @@ def test_images_are_exact(device, name, c, zero_point):
             assert np.array_equal(loaded.run({"x": x})["y"], wanted)
 
 
+@pytest.mark.parametrize("order", ["move quantize", "quantize move", "quantize"])
+def test_images_of_onnx_are_exact(order, monkeypatch):
+    """Ties go to even, and images may be NCHW."""
+    monkeypatch.setattr(first_images, "_pays", lambda *_: True)
+    graph = network(30, 48, ties_away=False, order=order)
+    executable, _ = compiled(graph, CFG)
+    assert [step.op for step in executable.steps if isinstance(step, HostStep)] == ["expect_numbers", "unpack"]
+    with Loaded(executable, open_device("model", CFG)) as loaded:
+        for seed in range(2):
+            x = hard(graph.inputs[0].shape, 0.02351972833275795, -18, seed)
+            with np.errstate(over="ignore"):
+                wanted = reference.trace(graph, {"x": x})["y"]
+            assert np.array_equal(loaded.run({"x": x})["y"], wanted)
+
+
 @pytest.mark.circuit
 def test_on_the_circuit():
     pytest.importorskip("amaranth")
@@ -136,12 +167,49 @@ def test_what_is_no_number_is_refused(bits):
 
 
 def kinds(graph, cfg=CFG):
-    return [type(op).__name__ for op in quantised_images(graph, cfg).ops]
+    return [type(op).__name__ for op in host_images(graph, cfg).ops]
+
+
+def byte_network(h=12, w=16, c=3, planes=False, recode_first=True, wide=False):
+    """A graph: an image of uint8 values, as int8, one convolution, with `wide` of weights beyond int8."""
+    shape = (1, c, h, w) if planes else (1, h, w, c)
+    layer = conv(c, (h, w), 8, (3, 3), (2, 2), (1, 1, h % 2, w % 2))
+    layer = replace(layer, weight=(layer.weight.astype(np.int16) * 2 - 1).clip(-254, 254)) if wide else layer
+    t = replace(layer.x, name="x", shape=shape, dtype="uint8", zero_point=layer.x.zero_point + 128)
+    ops, x = list[g.Operator](), t
+    for kind in ("recode", "move") if recode_first else ("move", "recode"):
+        if kind == "recode":
+            y = replace(x, name="bytes", dtype="int8", zero_point=layer.x.zero_point)
+            ops.append(g.Recode("recode", (x,), y))
+        elif not planes:
+            y = replace(x, name="moved", shape=layer.x.shape)
+            ops.append(g.Transpose("move", (x,), y, (0, 3, 1, 2)))
+        x = y
+    return g.Graph("g", (t,), (layer.output,), (*ops, replace(layer, name="conv", inputs=(x,))))
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{}, {"planes": True}, {"recode_first": False}, {"h": 31, "w": 48, "c": 4}, {"h": 16, "w": 32, "wide": True}],
+)
+def test_images_of_bytes_are_exact(facts, monkeypatch):
+    monkeypatch.setattr(first_images, "_pays", lambda *_: True)
+    graph = byte_network(**facts)
+    executable, _ = compiled(graph, CFG)
+    assert [step.op for step in executable.steps if isinstance(step, HostStep)] == ["unpack"]
+    x = np.random.default_rng(4).integers(0, 256, graph.inputs[0].shape).astype(np.uint8)
+    x.reshape(-1)[:256] = np.arange(256)
+    assert np.array_equal(run(executable, {"x": x})[0]["y"], reference.trace(graph, {"x": x})["y"])
+
+
+def test_images_are_converted_where_that_takes_less_time():
+    assert kinds(byte_network(224, 224)) == ["RecodeImage", "QConv2d"]
+    assert kinds(byte_network(h=12, w=15)) == ["Recode", "Transpose", "QConv2d"]  # rows are no whole entries
 
 
 def test_image_layout_and_quantisation_are_one_operator():
     graph = network()
-    found = quantised_images(graph, CFG)
+    found = host_images(graph, CFG)
     assert kinds(graph) == ["QuantizeImage", "QConv2d"] and found.ops[0].x is graph.inputs[0]
     assert [call.name for call in found.ops[0].calls("double")] == ["transpose", "quantize"]
 
@@ -149,7 +217,6 @@ def test_image_layout_and_quantisation_are_one_operator():
 def test_other_images_stay():
     graph = network()
     same = ["Transpose", "Quantize", "QConv2d"]
-    assert kinds(network(ties_away=False)) == same  # ONNX: ties to even
     assert kinds(network(w=15)) == same  # rows are no whole entries
     assert kinds(replace(graph, outputs=(graph.ops[1].output, *graph.outputs))) == same
     again = replace(graph.ops[2], name="again", output=replace(graph.ops[2].output, name="z"))
@@ -158,7 +225,7 @@ def test_other_images_stay():
 
 
 def test_refusals_of_images():
-    op: Any = quantised_images(network(), CFG).ops[0]
+    op: Any = host_images(network(), CFG).ops[0]
     assert not refusal(op, CFG)
     assert refusal(op, PRESETS["vta"]) == "it needs the extensions overwrite, requant, rescale"
     assert "no integers are exact" in refusal(replace(op, output=replace(op.output, scale=2.0**-100)), CFG)
@@ -168,7 +235,7 @@ def test_refusals_of_images():
 
 
 def test_the_operator_checks_its_shapes():
-    op = quantised_images(network(), CFG).ops[0]
+    op = host_images(network(), CFG).ops[0]
     with pytest.raises(InputError, match="the input's shape"):
         replace(op, inputs=(replace(op.x, shape=(1, 3, 12, 16)),)).check()
 

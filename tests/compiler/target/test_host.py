@@ -164,7 +164,7 @@ def test_what_the_accelerator_computes_stays():
 
 def test_what_is_no_function_of_bytes_stays():
     x, row, a, b, y = t("x"), t("r", 1, 3, 1, 1), real("a"), real("b"), t("y")
-    many, wide = replace(real("many"), data=np.ones(SHAPE, np.float32)), real("row", 1, 3, 1, 1)
+    many, wide = replace(real("many"), data=np.indices(SHAPE, np.float32)[3]), real("row", 1, 3, 1, 1)
     first, last = g.Dequantize("a", (x,), a), g.Quantize("y", (b,), y)
     moved, turned = real("moved", 1, 8, 6, 3), t("y", 1, 8, 6, 3)
     assert stays((a,), y, g.NumberBinary("b", (a, a), b, "mul"), last)  # of a float32 input
@@ -184,3 +184,18 @@ def test_2000_functions_in_a_row_are_one_table():
     (table,) = graph.ops
     assert isinstance(table, g.Lookup)
     np.testing.assert_array_equal(table.table, np.arange(-128, 128))
+
+
+def test_a_constant_of_equal_numbers_is_one_number():
+    """As the mean of each channel that a preprocessing subtracts."""
+    x = g.Tensor("x", (1, 2, 2, 3), "uint8")
+    a, b = (g.Tensor(name, x.shape, "float32") for name in "ab")
+    y = g.Tensor("y", x.shape, "int8", 1.0, 0)
+    for mean, kind in (np.full((1, 1, 1, 3), 128, np.float32), "Lookup"), (np.arange(3, dtype=np.float32), None):
+        known = g.Tensor("mean", mean.shape, "float32", data=mean)
+        ops = g.Cast("cast", (x,), a), g.NumberBinary("less", (a, known), b, "sub"), g.Quantize("q", (b,), y)
+        found = tabled(g.Graph("net", (x,), (y,), ops))
+        assert ("Lookup" in kinds(found)) == (kind == "Lookup")
+        value = np.arange(12, dtype=np.uint8).reshape(x.shape) * 23
+        wanted = np.clip(value.astype(int) - mean.astype(int), -128, 127)
+        assert np.array_equal(reference.run(found, {"x": value})[0]["y"], wanted)

@@ -99,6 +99,7 @@ EXAMPLES = {
     "add": ([IMAGE, (6, 1, 1)], "int8", ADD),
     "multiply": ([(6, 1), (1, 4)], "int8", {"zero_points": [1, 2, 3]} | R),
     "lookup": ([IMAGE], "int8", {"table": np.arange(256).astype(np.int8)}),
+    "lookup_channels": ([IMAGE], "int8", {"table": np.arange(6 * 256).astype(np.int8).reshape(6, 256)}),
     "max_pool": ([IMAGE], "int8", POOL | {"pads": [1, 0, 1, 1]}),
     "average_pool": ([IMAGE], "int8", POOL | POINTS | R),
     "exact_average_pool": ([IMAGE], "int8", POOL | {"pads": [1, 0, 1, 1]}),
@@ -773,6 +774,7 @@ MEANINGS: dict[str, Callable[..., Any]] = {
         (x - zero_points[0]) * (y - zero_points[1]), zero_point=zero_points[2], **a
     ),
     "lookup": lambda x, table: table[x + len(table) // 2],
+    "lookup_channels": lambda x, table: np.stack([table[c][x[:, c] + 128] for c in range(len(table))], 1),
     "max_pool": lambda x, *, low=-128, high=127, **a: clamped(
         over_windows(x, lambda v: v.max(initial=low), **a), low, high
     ),

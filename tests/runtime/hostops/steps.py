@@ -562,6 +562,8 @@ def without_c():
         facts |= {"multipliers": [1 << 30] * 2, "exponents": [-6, -23]}
         arrays = some((4, 16)), some((1, 8, 12, 1)), some((1, 12, 5, 1)), at(number)
         yield "attention", arrays, facts
+    for shape in ((2, 128), (1, 2, 128), (2, 4, 8, 4)):
+        yield "lookup_channels", [EVERY.reshape(shape)], {"table": some((shape[1], 256))}
 
 
 ANGLES = dict.fromkeys(("cosine", "sine"), np.ones((9, 4), np.int16))

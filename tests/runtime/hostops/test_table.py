@@ -146,6 +146,7 @@ ATTRIBUTES = [
     ("detections", {"most": 1 << 20}, "rows, at most 1048576 are allowed"),
     ("gather", {"axis": 2}, "axis = 2: its input has 2 dimensions"),
     ("reduce_max", {"axes": [2, 2]}, "are not those of"),
+    ("lookup_channels", {"table": np.zeros((5, 256), np.int8)}, r"table \(5, 256\): its input .* needs \(6, 256\)"),
     ("lookup_pair", {"table": np.zeros((256, 9), np.int8)}, r"table \(256, 9\): must be \(256, 256\)"),
     ("float_function", {"function": "Strange"}, "must be one of Abs"),
     ("float_function", {"alpha": float("nan")}, "must be a number"),

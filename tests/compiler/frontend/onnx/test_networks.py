@@ -8,6 +8,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+from tilewright.cli.layers import share_on_device
 from tilewright.compiler import graph as g
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.graph import reference
@@ -29,7 +30,6 @@ NAMES = (
 )
 # operators that have no integer form here, beside those that QOperator files leave in float32
 FLOAT = {
-    "mobilefacenet": {"FloatBinary"},
     "segmentation": {"FloatAveragePool", "FloatBinary", "FloatFunction", "FloatResize"},
     "sound": {"FloatSoftmax"},
     "speech": {"FloatBinary", "FloatFunction", "FloatMatMul"},
@@ -62,6 +62,18 @@ def test_networks_are_exact_on_the_device(quantise, name):
     graph, cfg = import_onnx(path), PRESETS["pynq_z1"]
     x = {"x": np.random.default_rng(1).normal(0, 1, shape).astype(np.float32)}
     found = compare(graph, x, run(compile_graph(graph, cfg), x)[0])
+    assert found.difference is None, str(found.difference)
+
+
+@pytest.mark.circuit
+@pytest.mark.parametrize("name", ["mobilefacenet", "shufflenet"])
+def test_networks_in_one_launch(quantise, name):
+    path, shape = quantise(name)
+    graph, cfg = import_onnx(path), PRESETS["pynq_z1"]
+    executable = compile_graph(graph, cfg)
+    assert len(executable.launches) == 1 and share_on_device(executable) > 0.99
+    x = {"x": np.random.default_rng(1).normal(0, 1, shape).astype(np.float32)}
+    found = compare(graph, x, run(executable, x)[0])
     assert found.difference is None, str(found.difference)
 
 

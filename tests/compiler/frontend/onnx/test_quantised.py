@@ -51,6 +51,15 @@ def affine(m):
     return m.node("Neg", m.node("Sub", m.node("Div", y, real(m, 2)), real(m, 0.75)))
 
 
+def prelu(shape, quantised=False):
+    def make(m):
+        slopes = m.rng.uniform(-0.5, 1.8, (shape[1], *[1] * (len(shape) - 2)))
+        slopes = m.weights(*slopes.shape, per_channel=False)[0] if quantised else real(m, slopes)
+        return m.node("PRelu", image(m, *shape), slopes, name="it")
+
+    return make
+
+
 def concat(m):
     return m.node("Concat", image(m), image(m, 1, 2, 6, 5, scale=STEP, zero_point=-7), axis=1, name="it")
 
@@ -139,6 +148,11 @@ FORMS = {
     "sigmoid": (one("Sigmoid", 2, 300), 0.0, 0.01, [g.Lookup]),
     "tanh": (one("Tanh", 2, 300), 0.0, 0.01, [g.Lookup]),
     "leaky relu": (one("LeakyRelu", 2, 300, alpha=0.1), 0.0, 0.01, [g.Lookup]),
+    **{
+        f"prelu {shape} {quantised}": (prelu(shape, quantised), 0.0, STEP, None)
+        for shape in ((1, 4, 6, 5), (2, 300, 2, 2), (2, 7, 9), (3, 8))
+        for quantised in (False, True)
+    },
     "affine": (affine, 0.04, STEP, [g.QConv2d]),
     **{f"clip {low} {high}": (clipped(low, high), 0.0, 0.1, None) for low, high in ((0, 6), (0, None), (None, 1))},
     **{
@@ -204,6 +218,8 @@ def test_expressions_become_integer_operators(qdq, compared, name, activations):
     if name.startswith(("residual", "Add", "Sub", "Mul")):
         (op,) = (op for op in graph.ops if isinstance(op, g.Binary))
         assert op.low == -7 and (name != "residual" or [t.name for t in op.inputs] == ["side", "main"])
+    if name.startswith("prelu"):
+        assert len(graph.of(g.NearestPrelu)) == 1 and not graph.of(g.FloatOperator)
     if name.startswith("dense less"):
         parts = {"128": 1, "0": 3}.get(name.split()[2], 2)  # of 255 three
         assert graph.layers[0].weight.shape[1] == 40 * parts
