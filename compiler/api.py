@@ -8,14 +8,14 @@ from ..hw.config import Config, load_config
 from ..hw.errors import ScheduleError
 from ..runtime.buffer import Buffer
 from ..runtime.program import Program
-from .advice import check_reductions
+from .advice import check_function
 from .intrin import INSTRUCTION
 from .tir.passes import lower_tir
 from .tir.placement import Placement
 from .tir.record import record_into
-from .tvm_compat import IRModule, PrimFunc, Schedule
+from .tvm_compat import IRModule, PrimFunc, s_tir
 
-Scheduled = Schedule | PrimFunc | IRModule
+Scheduled = s_tir.Schedule | PrimFunc | IRModule
 STATEMENT = f'T.attr(0, "{INSTRUCTION}", 1)'  # how TVM prints the mark of a statement
 
 
@@ -38,7 +38,7 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
     """
     func, default = _function(scheduled)
     program = Program(load_config(config), name or default)
-    check_reductions(func, program.cfg)
+    check_function(func, program.cfg)
     with program.origin(program.name):
         record_into(program, func, {}, "", Placement(program.cfg))
     return program
@@ -75,7 +75,7 @@ def build_into(
     for key in buffers or {}:
         if key not in known:
             raise ScheduleError(f"unknown parameter {key!r}; {default} has {', '.join(sorted(known))}")
-    check_reductions(func, program.cfg)
+    check_function(func, program.cfg)
     name = name or default
     with program.origin(name):
         return record_into(program, func, buffers or {}, f"{name}.", placement or Placement(program.cfg))
@@ -84,7 +84,7 @@ def build_into(
 def _function(scheduled: Scheduled) -> tuple[PrimFunc, str]:
     if isinstance(scheduled, PrimFunc):
         return scheduled, str((scheduled.attrs or {}).get("global_symbol", "main"))
-    mod = scheduled.mod if isinstance(scheduled, Schedule) else scheduled
+    mod = scheduled.mod if isinstance(scheduled, s_tir.Schedule) else scheduled
     if not isinstance(mod, IRModule):
         raise ScheduleError(
             f"build takes a Schedule, PrimFunc or IRModule, not {type(scheduled).__name__}; of tensors make one with "

@@ -56,14 +56,14 @@ def test_files_that_modules_name_exist():
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
     "hw": 9_630,
-    "runtime": 13_310,
-    "compiler": 32_640,
-    "sim": 8_970,
+    "runtime": 13_320,
+    "compiler": 32_780,
+    "sim": 9_280,
     "boards": 4_975,
-    "cli": 10_310,
+    "cli": 10_350,
     "apps": 7_530,
     "tools": 3_720,
-    "tests": 68_960,
+    "tests": 69_080,
 }
 
 

@@ -26,6 +26,7 @@ from ...hw.config import Config, load_config
 from ...hw.errors import FileError, ScheduleError, TilewrightError
 from ..intrin import register
 from ..schedule.layer import layer_of
+from ..sentences import one_sentence
 from ..tile import Tile
 from ..tvm_compat import IRModule, Node, PrimFunc, Schedule, structural_equal, tuning, without_intrinsics_of_others
 from .sampling import ROUND, Choices, Evolution, Features, Space, tile_of
@@ -95,11 +96,10 @@ def decided(
     sch.decide([tuple(each) if isinstance(each, (list, tuple)) else each for each in wanted], random.Random(seed))
     try:
         schedules(sch)
-    except TilewrightError:
-        raise
-    except _REFUSALS as exc:
-        reason = (str(exc).strip() or type(exc).__name__).splitlines()[-1]
-        raise ScheduleError(f"decisions {tuple(sch.taken)} give no schedule: {reason[:160]}") from None
+    except (TilewrightError, *_REFUSALS) as exc:
+        if isinstance(exc, TilewrightError) and not isinstance(exc, ScheduleError):
+            raise
+        raise ScheduleError(f"decisions {tuple(sch.taken)} give no schedule: {one_sentence(exc)}") from None
     return sch
 
 
