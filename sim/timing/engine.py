@@ -359,6 +359,11 @@ def predict(
             "makes a Program"
         )
     cfg = cfg or launch.cfg
+    return simulate(cfg, dram, *placed(launch, cfg, skip, fast=fast), fast=fast)
+
+
+def placed(launch: Launch, cfg: Config, skip: Iterable[str] = (), *, fast: bool = True) -> tuple[Columns, int]:
+    """`launch` for `simulate`, and the address of its instructions, where a simulated device has them."""
     addresses, used, constants = list[int](), list[tuple[int, int]](), []
     for buffer in launch.buffers:
         address = first_fit(used, buffer.nbytes, buffer.align)
@@ -374,7 +379,7 @@ def predict(
                 return data.view("<u4")[first - low // 4 :][:count]
         return np.zeros(count, np.uint32)
 
-    return simulate(cfg, dram, columns(cfg, launch.relocate(addresses), uops, skip, fast=fast), code, fast=fast)
+    return columns(cfg, launch.relocate(addresses), uops, skip, fast=fast), code
 
 
 def check_memory(cfg: Config, dram: Dram) -> None:
