@@ -225,6 +225,7 @@ CALLS = [
     (lambda: api.build(argmax(), CFG), r"take the max of value \* n \+ index with the reduced axis across entries"),
     (lambda: api.build(3, CFG), "takes a Schedule, PrimFunc or IRModule"),
     (lambda: api.build(api.dense(CFG, 8, 16, 16), "moon"), r"known are vta, pynq_z1, .*, tiny, tiny_two"),
+    (lambda: api.build(api.dense(CFG, 8, 16, 16), "tiny"), "give the schedule and build the same configuration"),
     (lambda: api.load_config({"block_in": 3}), "must be a power of two"),
     (lambda: api.load_config({"blockin": 16}), "block_in"),
     (lambda: api.Program(CFG).buffer("x", X), r"give its sizes, as x\.shape"),
