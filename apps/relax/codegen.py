@@ -22,6 +22,7 @@ from ...compiler.tvm_compat import IRModule, ir, relax, structural_hash, structu
 from ...hw.config import Config, load_config
 from ...hw.errors import UnsupportedError
 from ...runtime.executable import Executable
+from ...runtime.steps import Step
 from .runner import RUN, key_of, run
 
 CODEGEN = "tilewright"
@@ -99,7 +100,9 @@ def compiled_schedule(name: str, function: Expr, cfg: Config) -> Executable:
         mine = [p.name for p in function.params if executable.tensors[p.name].kind == kind]
         names |= {full: f"{short}{k}" for k, full in enumerate(mine)}
     tensors = {names[t.name]: replace(t, name=names[t.name]) for t in executable.tensors.values()}
-    steps = [replace(step, bind={b: names[t] for b, t in step.bind.items()}) for step in executable.launches]
+    steps: list[Step] = [
+        replace(step, bind={b: names[t] for b, t in step.bind.items()}) for step in executable.launches
+    ]
     return Executable(cfg, name, tensors, steps)
 
 

@@ -139,8 +139,8 @@ def match(scope: Scope, ctx: Context) -> Gemm:
         size = ctx.cfg.block_out if name == DEPTHWISE and mem == Mem.WGT else ctx.entry(mem)
         if constant(pointer.args[3]) != size:
             raise ScheduleError(
-                f"{name}: tensorized for entries of {pointer.args[3]} elements in {mem.name}, {ctx.cfg.name} has {size}: give "
-                "the schedule and build the same configuration"
+                f"{name}: tensorized for entries of {pointer.args[3]} elements in {mem.name}, {ctx.cfg.name} has "
+                f"{size}: give the schedule and build the same configuration"
             )
         operands.append(operand)
     if name == DEPTHWISE:
