@@ -25,7 +25,8 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
 
     The program's buffers have the names of the function's parameters; a parameter that it stores to is an output. A
     scratchpad determines the element width in DRAM: an int8 tensor that is loaded into local.wgt has `wgt_bits` per
-    element. `name` defaults to the function's.
+    element. `name` defaults to the function's. Of a module of several functions it may name one; else all become one
+    program, in the order of their names, with buffers `function.parameter`.
 
     >>> import tilewright as tw
     >>> from tilewright.compiler.schedule.dense import dense
@@ -36,7 +37,16 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
     Raises `ScheduleError` or `UnsupportedError` naming the statement that no instruction covers, and
     `CapacityError` naming the tensor that does not fit a scratchpad.
     """
-    func, default = _function(scheduled)
+    functions = _functions(scheduled)
+    if name in functions:
+        functions = {name: functions[name]}
+    if len(functions) > 1:
+        program = Program(load_config(config), name or "main")
+        placement = Placement(program.cfg)
+        for each, func in sorted(functions.items()):
+            build_into(program, func, None, placement, name=each)
+        return program
+    ((default, func),) = functions.items()
     program = Program(load_config(config), name or default)
     check_function(func, program.cfg)
     with program.origin(program.name):
@@ -46,9 +56,10 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
 
 def lowered_text(scheduled: Scheduled) -> str:
     """The lowered TIR of a scheduled function, as text, in which `STATEMENT` is before each statement that becomes
-    instructions. Raises `ScheduleError`.
+    instructions; empty for several functions. Raises `ScheduleError`.
     """
-    return lower_tir(_function(scheduled)[0]).script()
+    functions = list(_functions(scheduled).values())
+    return lower_tir(functions[0]).script() if len(functions) == 1 else ""
 
 
 def build_into(
@@ -70,7 +81,10 @@ def build_into(
 
     Raises as `build` does, and `ScheduleError` for a buffer that does not fit its parameter.
     """
-    func, default = _function(scheduled)
+    functions = _functions(scheduled)
+    if len(functions) > 1:
+        raise ScheduleError(f"build_into takes one function; the module has {', '.join(sorted(functions))}")
+    ((default, func),) = functions.items()
     known = {param.name for param in func.params}
     for key in buffers or {}:
         if key not in known:
@@ -81,9 +95,10 @@ def build_into(
         return record_into(program, func, buffers or {}, f"{name}.", placement or Placement(program.cfg))
 
 
-def _function(scheduled: Scheduled) -> tuple[PrimFunc, str]:
+def _functions(scheduled: Scheduled) -> dict[str, PrimFunc]:
+    """The scheduled functions by name, one or more."""
     if isinstance(scheduled, PrimFunc):
-        return scheduled, str((scheduled.attrs or {}).get("global_symbol", "main"))
+        return {str((scheduled.attrs or {}).get("global_symbol", "main")): scheduled}
     mod = scheduled.mod if isinstance(scheduled, s_tir.Schedule) else scheduled
     if not isinstance(mod, IRModule):
         raise ScheduleError(
@@ -91,6 +106,6 @@ def _function(scheduled: Scheduled) -> tuple[PrimFunc, str]:
             "Schedule(te.create_prim_func([inputs, outputs]))"
         )
     functions = {var.name_hint: func for var, func in mod.functions.items() if isinstance(func, PrimFunc)}
-    if len(functions) != 1:
-        raise ScheduleError(f"build takes one function; the module has {', '.join(sorted(functions)) or 'none'}")
-    return next(iter(functions.values())), next(iter(functions))
+    if not functions:
+        raise ScheduleError("the module has no PrimFunc; give one that te.create_prim_func makes, scheduled")
+    return functions

@@ -336,6 +336,29 @@ def replay(func: PrimFunc, config: Config | str, work_dir: str | Path, *, on: st
     return tuned
 
 
+def merge(work_dir: str | Path, *others: str | Path) -> int:
+    """Add the trials in the databases `others`, as of other machines, to that in `work_dir`; how many were new.
+
+    Raises `FileError` for a folder without a database, or with a damaged one.
+    """
+    tvm, added = tuning(), 0
+    for folder in map(Path, others):
+        if not (folder / "database_tuning_record.json").exists():
+            raise FileError(f"{folder}: holds no database; give a work_dir of tune")
+    database = _database(tvm, Path(work_dir))
+    known = {str(record.workload.as_json()) + str(record.as_json()) for record in database.get_all_tuning_records()}
+    for folder in others:
+        for record in _database(tvm, Path(folder)).get_all_tuning_records():
+            text = str(record.workload.as_json()) + str(record.as_json())
+            if text not in known:
+                known.add(text)
+                workload = database.commit_workload(record.workload.mod)
+                kept = record.trace, workload, record.run_secs, record.target, record.args_info
+                database.commit_tuning_record(tvm.meta_schedule.database.TuningRecord(*kept))
+                added += 1
+    return added
+
+
 def _workload(func: PrimFunc, cfg: Config, on: str) -> IRModule:
     """`func` as a key of a database, with configuration and device."""
     check_device(on)
