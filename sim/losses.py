@@ -31,7 +31,7 @@ _SHOWN, _WIDTH = 0.01, 60  # share of the cycles from which a loss has a row in 
 _LISTED = 0.001  # share of the cycles from which a loss is listed
 _MANY = 32  # instructions from which their number is a reason
 _FEW = 16  # micro-op issues, or beats, below which an instruction is tiny
-_LARGE = 20_000  # instructions from which losses are taken out in a fixed order, which needs half the time
+_LARGE = 10_000  # instructions from which losses are taken out in a fixed order, which needs half the time
 _TENSORS = 3  # most tensors whose loads are looked at one by one
 _PER_SUM = 4  # additions of accumulators per result from which they are a reduction
 _SUMS = 2  # additions of sums of products per result from which these are one reduction
@@ -167,9 +167,9 @@ class _Search:
         cycles = self.timing.cycles
         losses: list[Loss] = []
         now, timing = self.program, self.timing
-        for cause in self.ordered():
+        for cause, alone in self.ordered():
             program = cause.remove(now)
-            after = self.timed(program)
+            after = alone if alone is not None and now is self.program else self.timed(program)
             if after.cycles < timing.cycles:
                 losses += self.by_operator(cause, timing, after)
                 now, timing = program, after
@@ -181,13 +181,13 @@ class _Search:
         losses = large
         return Explanation(cycles, bound, limit, tuple(sorted(losses, key=lambda loss: -loss.cycles)))
 
-    def ordered(self) -> list[_Cause]:
-        """The causes that the launch has, those first that cost most alone."""
+    def ordered(self) -> list[tuple[_Cause, Timing | None]]:
+        """The causes that the launch has with the timing without each alone, if known; the most expensive first."""
         causes = list(self.causes())
         if self.program.count > _LARGE:
-            return causes
-        alone = {id(cause): self.timed(cause.remove(self.program)).cycles for cause in causes}
-        return sorted(causes, key=lambda cause: alone[id(cause)])
+            return [(cause, None) for cause in causes]
+        alone = [(cause, self.timed(cause.remove(self.program))) for cause in causes]
+        return sorted(alone, key=lambda one: one[1].cycles)
 
     def causes(self) -> Iterator[_Cause]:
         yield _Cause("no_overlap_of_loads", lambda p: _untied(p, Queue.LOAD))
