@@ -178,16 +178,16 @@ class _Search:
         large = [loss for loss in losses if loss.cycles >= max(_LISTED * cycles, 1)]
         if rest := cycles - bound - sum(loss.cycles for loss in large):
             large.append(Loss("uneven", rest, (), "", *_TOLD["uneven"], False))
-        losses = large
-        return Explanation(cycles, bound, limit, tuple(sorted(losses, key=lambda loss: -loss.cycles)))
+        return Explanation(cycles, bound, limit, tuple(sorted(large, key=lambda loss: -loss.cycles)))
 
-    def ordered(self) -> list[tuple[_Cause, Timing | None]]:
+    def ordered(self) -> Sequence[tuple[_Cause, Timing | None]]:
         """The causes that the launch has with the timing without each alone, if known; the most expensive first."""
         causes = list(self.causes())
         if self.program.count > _LARGE:
             return [(cause, None) for cause in causes]
-        alone = [(cause, self.timed(cause.remove(self.program))) for cause in causes]
-        return sorted(alone, key=lambda one: one[1].cycles)
+        alone: list[tuple[_Cause, Timing]] = [(cause, self.timed(cause.remove(self.program))) for cause in causes]
+        alone.sort(key=lambda one: one[1].cycles)
+        return alone
 
     def causes(self) -> Iterator[_Cause]:
         yield _Cause("no_overlap_of_loads", lambda p: _untied(p, Queue.LOAD))
@@ -365,24 +365,29 @@ class _Search:
             at = np.array(products, int)
         if not len(at):
             at = np.arange(self.program.count)
-        ends = int(timeline.start[at].clip(0).min()) + timing.cycles - int(timeline.end[at].max())
-        ends = min(max(ends, 0), left)
-        first = self.paths[self.of[int(at[0])]]
-        yield Loss("start_and_end", ends, first, "", *_TOLD["start_and_end"], False)
+        begin, last = int(timeline.start[at].clip(0).min()), int(timeline.end[at].max())
+        ends = min(max(begin + timing.cycles - last, 0), left)
+        loads = np.flatnonzero((timeline.queue == Queue.LOAD) & (timeline.issue < begin))
+        path = self.most(loads if len(loads) else at[:1], work)
+        text = f"nothing overlaps the first {begin:,} cycles, of loads, and the last {max(timing.cycles - last, 0):,}"
+        yield Loss("start_and_end", ends, path, "", text, _ENDS, False)
         left -= ends
         works = [self.program.work[k] for k in at.tolist()]
         sizes = [_size(work) for work in works]
-        owned = dict.fromkeys(self.paths, 0)
-        for k in at.tolist():
-            owned[self.paths[self.of[k]]] += int(work[k])
-        where = max(owned, key=owned.__getitem__)
+        where = self.most(at, work)
         mean = sum(sizes) / max(len(sizes), 1)
         overhead = left if mean < _FEW else min(left, max(int(work[at].sum()) - bound, 0))
         text = f"{len(sizes):,} instructions of {mean:.1f} {'micro-ops' if queue == Queue.COMPUTE else 'beats'} each"
         yield Loss("tiny_instructions", overhead, where, "", text, _TINY, mean < _FEW)
 
+    def most(self, at: np.ndarray, cycles: np.ndarray) -> tuple[str, ...]:
+        """The path whose instructions among those `at` take most of their `cycles`."""
+        spent = np.bincount(self.of[at], cycles[at], len(self.paths))
+        return self.paths[int(spent.argmax())]
+
 
 _LIMITED = {"products": Queue.COMPUTE, "loads": Queue.LOAD, "stores": Queue.STORE, "all transfers": Queue.LOAD}
+_ENDS = "make the first and the last tile smaller, or put several functions in one program (build_into)"
 _TINY = "move loops inside the instruction: compute_at an outer loop, larger tiles"
 _WAITS = {
     "no_overlap_of_loads": "loads of {} wait for the products of the tile before, in the same entries",
@@ -400,10 +405,6 @@ _TOLD = {
     "resets": (
         "instructions set accumulators to 0",
         "decompose_reduction at the outermost loop of the reduction, around whole tiles",
-    ),
-    "start_and_end": (
-        "nothing overlaps the first load and the last store",
-        "make the first and the last tile smaller, or put several functions in one program (build_into)",
     ),
     "uneven": (
         "the units are busy at different times",

@@ -239,7 +239,9 @@ def test_databases_of_two_machines_are_merged(tmp_path):
              for choices, folder in (((1, 2), here), ((2, 4), there))]  # fmt: skip
     assert (merge(here, there), merge(here, there)) == (2, 0)
     merged = replay(product(), TINY, here)
-    assert sorted(trial.decisions for trial in merged.trials) == [(1,), (2,), (2,), (4,)], "of other choices"
+    assert sorted(str(trial.decisions) for trial in merged.trials) == ["(1,)", "(2,)", "(2,)", "(4,)"], (
+        "of other choices"
+    )
     assert merged.cycles == min(each.cycles for each in found)
     assert cycles_of(build(merged.schedule, TINY).finish(), "timing") == merged.cycles
     with pytest.raises(FileError, match="nowhere: holds no database; give a work_dir of tune"):
