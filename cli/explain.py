@@ -1,4 +1,4 @@
-"""`tilewright explain`: instructions and cycles of each statement or operator, and the limits that slow it down."""
+"""`tilewright explain`: instructions and cycles of each statement or operator, the bound and the losses."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from ..hw.config import load_config
 from ..hw.errors import UnsupportedError
 from ..runtime.executable import Executable, LaunchStep
 from ..runtime.program import Program
-from ..sim.cliffs import cliffs, occupancy
 from ..sim.dram import Dram, load_dram
+from ..sim.losses import explain, merged
 from ..sim.profile import Share, profile, total
+from ..sim.statements import occupancy
 from ..sim.timing import predict
 from . import report
 from .layers import short_name
@@ -31,11 +32,12 @@ from .options import (
 from .programs import MODEL_HELP, executable_of, graph_in, open_program, python_value
 from .remedy import remedy, say_remedy
 
-HELP = f"""Show what MODEL became: the instructions of every statement, their cycles and waits, the occupancy of the
-scratchpads, and warnings about cliffs, all on the timing model.
+HELP = f"""Show what MODEL became, all on the timing model: the instructions of every statement, their cycles and waits,
+the occupancy of the scratchpads, and why it takes longer than its bound: losses, each with its cycles and remedy.
 
 Of a schedule it prints the lowered TIR, in which a comment before each statement says what became of it. Of a network
-it prints one row per operator; `--operator` prints the statements of one.
+it prints one row per operator; `--operator` prints the statements of one. A kernel of tw.kernel takes `--shape
+x0=1,16,8,8` for each of its inputs.
 
 {MODEL_HELP}"""
 
@@ -64,7 +66,8 @@ def command(
     advice = remedy(model, executable)
     if as_json:
         result = {"program": model, "config": executable.cfg.name, "contract": executable.contract, "dram": memory.name}
-        result |= {"remedy": advice}
+        whole = merged([one.explanation for one in found])
+        result |= {"remedy": advice} | whole.to_dict()
         report.emit_json(result | {"tir": text, "launches": [one.to_dict() for one in found]})
         return
     report.say_contract(executable.contract)
@@ -83,13 +86,19 @@ def _opened(model: str, config: str | None, choices: Choices) -> tuple[Any, str 
         return open_program(model, config, choices), None
     if isinstance(value, (Executable, Program)):
         return executable_of(value, cfg), None
+    from ..compiler.user_kernels import UserKernel
+
+    if isinstance(value, UserKernel):
+        if not choices.shapes:
+            raise UnsupportedError(f"{model}: a kernel needs the shapes of its inputs, as in --shape x0=1,16,8,8")
+        return value.compile(*(tuple(shape) for shape in choices.shapes.values()), config=cfg), None
     from ..compiler.api import lowered_text
 
     return executable_of(value, cfg), lowered_text(value)
 
 
 class _Explained:
-    """One launch: its shares by operator and by statement, occupancy and cliffs."""
+    """One launch: its shares by operator and by statement, occupancy, bound and losses."""
 
     def __init__(self, step: LaunchStep, dram: Dram):
         launch, timing = step.launch, predict(step.launch, dram=dram)
@@ -99,7 +108,7 @@ class _Explained:
         self.statements = profile(launch, timeline, timing.cycles, depth=launch.depth)
         self.total = total(self.shares)
         self.occupancy = occupancy(launch)
-        self.cliffs = cliffs(launch, timeline, timing.cycles, dram)
+        self.explanation = explain(launch, dram)
         self.operators = [share.name for share in self.shares if share.path]
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,11 +123,7 @@ class _Explained:
                 for share in self.statements
             ],
             "occupancy": {name: {"entries": used, "depth": depth} for name, (used, depth) in self.occupancy.items()},
-            "warnings": [
-                {"kind": c.kind, "path": list(c.path), "tensor": c.tensor, "cycles": c.cycles, "text": c.text}
-                for c in self.cliffs
-            ],
-        }
+        } | self.explanation.to_dict()
 
     def annotated(self, text: str) -> Iterator[str]:
         """The lines of lowered TIR with a comment in the place of each statement's mark."""
@@ -136,7 +141,7 @@ class _Explained:
             yield f"{line[: len(line) - len(line.lstrip())]}# statement {number}: {told}"
 
     def print(self, operator: str | None) -> None:
-        """The tables and the warnings."""
+        """The tables, and a warning for each loss that matters."""
         report.say(f"{self.name}: {self.cycles:,} cycles, GEMM use {100 * self.total.gemm_use:.1f} %")
         rows = self.shares
         if operator is not None or len(self.operators) < 2:
@@ -150,9 +155,11 @@ class _Explained:
             ["scratchpad", "entries used", "of", "share"],
             [[n, used, of, f"{100 * used / of:.0f} %"] for n, (used, of) in self.occupancy.items()],
         )
-        for cliff in self.cliffs:
-            where = " / ".join(short_name(name) for name in cliff.path) or self.name
-            report.say(f"warning: {where}: {cliff.text} (about {cliff.cycles:,} of {self.cycles:,} cycles)")
+        report.table(["loss", "cycles", "share", "statement", "cause: remedy"], list(self.explanation.rows()))
+        for loss in self.explanation.warnings:
+            where = " / ".join(short_name(name) for name in loss.path) or self.name
+            saved = f"saves about {loss.cycles:,} of {self.cycles:,} cycles"
+            report.say(f"warning: {where}: {loss.cause}: {loss.remedy} ({saved})")
 
 
 def _row(share: Share, cycles: int) -> Sequence[object]:

@@ -226,15 +226,17 @@ def _evaluate(path: Path, name: str, cfg: Config) -> Any:
         if (made := _called(value, cfg)) is None:
             raise ScheduleError(f"{path}: {name}() returns None; let it return a schedule or a program")
         return made
-    except TilewrightError:
-        raise
     except (Exception, SystemExit) as exc:
         lines = [frame.lineno for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == str(path)]
         line = exc.lineno if isinstance(exc, SyntaxError) else (lines or [None])[-1]
         where = str(path) if line is None else f"{path}:{line}"
+        if isinstance(exc, ScheduleError) and lines:
+            raise ScheduleError(f"{where}: {exc}") from None
+        if isinstance(exc, TilewrightError):
+            raise
         if isinstance(exc, SystemExit):
             raise ScheduleError(f"{where}: calls sys.exit({exc.code!r}) instead of defining {name!r}") from None
-        from ..compiler.advice import one_sentence
+        from ..compiler.sentences import one_sentence
 
         given = f" ({name} is called with the configuration)" if "'Config' object has no" in str(exc) else ""
         raise ScheduleError(f"{where}: {type(exc).__name__}: {one_sentence(exc)}{given}") from exc

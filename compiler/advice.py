@@ -2,74 +2,21 @@
 
 `check` compares a block with a tensor intrinsic (scopes, dtypes, casts, loops, layouts) before TVM does, which would
 print both. `check_reductions` refuses reductions that no instruction computes: along the lanes of an accumulator entry,
-or of several values at once. `in_one_sentence` shortens the errors of TVM, which quote whole modules; the whole text
-stays the cause. Limit: mistakes that only lowering finds are reported by compiler/tir.
+or of several values at once. Errors of TVM itself are in compiler/sentences.py, mistakes that only lowering finds in
+compiler/tir.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from ..hw.config import Config
-from ..hw.errors import ScheduleError, TilewrightError
+from ..hw.errors import ScheduleError
 from .tvm_compat import Node, PrimFunc, Schedule, ir, s_tir, structural_equal, structural_walk, sym, tirx
-
-LIMIT = 200  # characters of a sentence; the file, the line and the statement are added to it
-_PRIMITIVE = re.compile(r"schedule primitive '([\w-]+)'")
-_MESSAGE = "Error message: "
-_CHECK = re.compile(r"^(\w+Error: )?(Check failed: (\(.*\) is false: |))?", re.DOTALL)
-_PLACE = re.compile(r"--> (\S+?:\d+)")
-# TVM's name of the block or loop that it underlines in its dump
-_OBJECT, _WHOLE = re.compile(r"((?:The )?(?:block|loop)) [\w.]*(?:SBlock|For)#\d+"), r"\1"
-_RENAMED = {"get-block": "get_sblock"}  # TVM's name of a primitive -> name of the method
-_NO_MATCH = "the block does not match the intrinsic; use tensorize_gemm, _depthwise or _reset, which say where"
-
-
-def one_sentence(exc: BaseException) -> str:
-    """The first meaningful sentence of `exc`: one line of at most `LIMIT` characters, without a dump of a module."""
-    text = str(exc)
-    primitive, place = _PRIMITIVE.search(text), _PLACE.search(text)
-    if primitive:
-        _, _, message = text.rpartition(_MESSAGE) if _MESSAGE in text else ("", "", "does not apply here")
-        message = _NO_MATCH if primitive[1] == "tensorize" else message
-        name = _RENAMED.get(primitive[1], primitive[1].replace("-", "_"))
-        message = _CHECK.sub("", _OBJECT.sub(_WHOLE, message))
-        sentence = f"sch.{name}: {_first_line(message)}"
-    else:
-        sentence = _first_line(_CHECK.sub("", text))
-        if place:  # a diagnostic of TVMScript: the mistake, and an arrow to its line
-            sentence = f"{sentence.removeprefix('error: ')} ({place[1]})"
-    return shortened(sentence or type(exc).__name__)
-
-
-def shortened(text: str, limit: int = LIMIT) -> str:
-    """`text` on one line of at most `limit` characters."""
-    text = " ".join(text.split())
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
-@contextmanager
-def in_one_sentence(what: str) -> Iterator[None]:
-    """Convert each error of TVM in the body to a `ScheduleError` of one sentence that begins with `what`.
-
-    The body must only call TVM: an error of our own code in it would be reported as TVM's.
-    """
-    try:
-        yield
-    except TilewrightError:
-        raise
-    except Exception as exc:
-        raise ScheduleError(f"{what}: {one_sentence(exc)}") from exc
-
 
 REDUCED = 2  # the kind of an axis that is summed over
 VTA_SUFFIX = "_buffer"  # VTA's scopes are local.inp_buffer and so on
@@ -243,7 +190,9 @@ class _Block:
                 f"weights {name} must be (block_out, block_in), found (block_in, block_out): pack them with {packed}"
             )
         whole = f"(..., {rows}, {columns})"
-        if len(shape) == 2:
+        if wanted.packing and rows == 1:  # depthwise weights
+            whole = f"(n, {columns}, {columns}), whose row (block * kh + y) * pitch + x has a block of channels"
+        elif len(shape) == 2:
             whole = str((*(-(-n // size) for n, size in zip(shape, wanted.entry)), rows, columns))
         self._refuse(
             f"{name} {shape} does not lie in entries of {rows}x{columns} adjacent elements: lay it out as {whole}, "
@@ -319,14 +268,63 @@ _CASTS = 'the product must be of two casts to int32: x.astype("int32") * w.astyp
 _ACC = "local.acc"
 
 
-def check_reductions(func: PrimFunc, cfg: Config) -> None:
-    """Raise `ScheduleError`, which names a layout or unit that does, for a reduction that the ALU cannot compute."""
+def check_function(func: PrimFunc, cfg: Config) -> None:
+    """Raise `ScheduleError`, which names what to write instead, for a function without a schedule, a reduction that the
+    ALU cannot compute, or accumulators that are copied to DRAM as they are.
+    """
     blocks: list = []
-    structural_walk(func.body, [(s_tir.SBlock, blocks.append)])
+    allocated: list = []
+    structural_walk(
+        func.body, [(s_tir.SBlock, blocks.append), (tirx.AllocBuffer, lambda op: allocated.append(op.buffer))]
+    )
+    allocated += [buffer for block in blocks for buffer in block.alloc_buffers]
+    on_chip = any(buffer.scope() not in ("", "global") for buffer in allocated)
+    if not on_chip and any(len(block.reads) for block in blocks):
+        raise ScheduleError(
+            "the function has no tensor on chip, so it is not scheduled: give it to Schedule and cache_read, set_scope "
+            "and tensorize_gemm (docs/schedules.md), or take a ready schedule: dense, conv2d, depthwise, pool, "
+            "elementwise"
+        )
     for block in blocks:
+        _check_copy(block, allocated)
         reduced = [axis for axis in block.iter_vars if int(axis.iter_type) == REDUCED and int(axis.dom.extent) > 1]
         if reduced and any(region.source.scope() == _ACC for region in block.writes):
             _check_reduction(block, reduced, cfg)
+
+
+def _check_copy(block: Node, allocated: Sequence[Node]) -> None:
+    """A block of `cache_write`, where the tensor was meant to lie in local.acc."""
+    store = block.body
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, ir.TensorLoad):
+        return
+    to, source = store.buffer, store.value.source
+    if source.scope() == _ACC and to.scope() in ("", "global") and any(to.same_as(buffer) for buffer in allocated):
+        raise ScheduleError(
+            f"block {block.name_hint!r}: copies {name_of(to)} from local.acc to DRAM as int32, which STORE does not: "
+            f"write sch.set_scope({name_of(to)}, 0, ACC) in place of cache_write"
+        )
+
+
+def instead_of(expr: Node) -> str:
+    """What to write for `expr`, which is no operation of the accelerator; empty where nothing special is known."""
+    parts: list = []
+    structural_walk(expr, [(ir.Expr, parts.append)])
+    if any(str(part.ty.dtype).startswith("float") for part in parts if hasattr(part.ty, "dtype")):
+        return "scales are integers: mul and >>, or REQUANTISE, whose scales layout.pack_par packs; floats on the host"
+    if isinstance(expr, (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)):
+        divisor = int(expr.b.value) if isinstance(expr.b, tirx.IntImm) else 0
+        shift = divisor.bit_length() - 1
+        if divisor < 1 or divisor != 1 << shift:
+            return "the ALU has no division: mul and >>, or on the host"
+        if isinstance(expr, (tirx.FloorMod, tirx.Mod)):
+            return f"the remainder is x - ((x >> {shift}) << {shift}), in stages of one operation each"
+        rounds = "" if isinstance(expr, tirx.FloorDiv) else ", which rounds down"
+        return f"write >> {shift} in place of the division by {divisor}{rounds}"
+    if isinstance(expr, tirx.Select) or (isinstance(expr, ir.Call) and "if_then_else" in expr.op.name):
+        return (
+            "write ReLU as te.max(x, 0), leaky ReLU as te.max(x, x >> 3), abs as te.max(x, -x), of stages of their own"
+        )
+    return ""
 
 
 def _check_reduction(block: Node, reduced: list, cfg: Config) -> None:

@@ -8,14 +8,14 @@ from ..hw.config import Config, load_config
 from ..hw.errors import ScheduleError
 from ..runtime.buffer import Buffer
 from ..runtime.program import Program
-from .advice import check_reductions
+from .advice import check_function
 from .intrin import INSTRUCTION
 from .tir.passes import lower_tir
 from .tir.placement import Placement
 from .tir.record import record_into
-from .tvm_compat import IRModule, PrimFunc, Schedule
+from .tvm_compat import IRModule, PrimFunc, s_tir
 
-Scheduled = Schedule | PrimFunc | IRModule
+Scheduled = s_tir.Schedule | PrimFunc | IRModule
 STATEMENT = f'T.attr(0, "{INSTRUCTION}", 1)'  # how TVM prints the mark of a statement
 
 
@@ -25,7 +25,8 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
 
     The program's buffers have the names of the function's parameters; a parameter that it stores to is an output. A
     scratchpad determines the element width in DRAM: an int8 tensor that is loaded into local.wgt has `wgt_bits` per
-    element. `name` defaults to the function's.
+    element. `name` defaults to the function's. Of a module of several functions it may name one; else all become one
+    program, in the order of their names, with buffers `function.parameter`.
 
     >>> import tilewright as tw
     >>> from tilewright.compiler.schedule.dense import dense
@@ -36,9 +37,18 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
     Raises `ScheduleError` or `UnsupportedError` naming the statement that no instruction covers, and
     `CapacityError` naming the tensor that does not fit a scratchpad.
     """
-    func, default = _function(scheduled)
+    functions = _functions(scheduled)
+    if name in functions:
+        functions = {name: functions[name]}
+    if len(functions) > 1:
+        program = Program(load_config(config), name or "main")
+        placement = Placement(program.cfg)
+        for each, func in sorted(functions.items()):
+            build_into(program, func, None, placement, name=each)
+        return program
+    ((default, func),) = functions.items()
     program = Program(load_config(config), name or default)
-    check_reductions(func, program.cfg)
+    check_function(func, program.cfg)
     with program.origin(program.name):
         record_into(program, func, {}, "", Placement(program.cfg))
     return program
@@ -46,9 +56,10 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
 
 def lowered_text(scheduled: Scheduled) -> str:
     """The lowered TIR of a scheduled function, as text, in which `STATEMENT` is before each statement that becomes
-    instructions. Raises `ScheduleError`.
+    instructions; empty for several functions. Raises `ScheduleError`.
     """
-    return lower_tir(_function(scheduled)[0]).script()
+    functions = list(_functions(scheduled).values())
+    return lower_tir(functions[0]).script() if len(functions) == 1 else ""
 
 
 def build_into(
@@ -70,27 +81,31 @@ def build_into(
 
     Raises as `build` does, and `ScheduleError` for a buffer that does not fit its parameter.
     """
-    func, default = _function(scheduled)
+    functions = _functions(scheduled)
+    if len(functions) > 1:
+        raise ScheduleError(f"build_into takes one function; the module has {', '.join(sorted(functions))}")
+    ((default, func),) = functions.items()
     known = {param.name for param in func.params}
     for key in buffers or {}:
         if key not in known:
             raise ScheduleError(f"unknown parameter {key!r}; {default} has {', '.join(sorted(known))}")
-    check_reductions(func, program.cfg)
+    check_function(func, program.cfg)
     name = name or default
     with program.origin(name):
         return record_into(program, func, buffers or {}, f"{name}.", placement or Placement(program.cfg))
 
 
-def _function(scheduled: Scheduled) -> tuple[PrimFunc, str]:
+def _functions(scheduled: Scheduled) -> dict[str, PrimFunc]:
+    """The scheduled functions by name, one or more."""
     if isinstance(scheduled, PrimFunc):
-        return scheduled, str((scheduled.attrs or {}).get("global_symbol", "main"))
-    mod = scheduled.mod if isinstance(scheduled, Schedule) else scheduled
+        return {str((scheduled.attrs or {}).get("global_symbol", "main")): scheduled}
+    mod = scheduled.mod if isinstance(scheduled, s_tir.Schedule) else scheduled
     if not isinstance(mod, IRModule):
         raise ScheduleError(
             f"build takes a Schedule, PrimFunc or IRModule, not {type(scheduled).__name__}; of tensors make one with "
             "Schedule(te.create_prim_func([inputs, outputs]))"
         )
     functions = {var.name_hint: func for var, func in mod.functions.items() if isinstance(func, PrimFunc)}
-    if len(functions) != 1:
-        raise ScheduleError(f"build takes one function; the module has {', '.join(sorted(functions)) or 'none'}")
-    return next(iter(functions.values())), next(iter(functions))
+    if not functions:
+        raise ScheduleError("the module has no PrimFunc; give one that te.create_prim_func makes, scheduled")
+    return functions

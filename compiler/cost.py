@@ -133,14 +133,6 @@ def port_rate(cfg: Config) -> float:
     return port_bytes(cfg) * _MEMORY.get().rate
 
 
-def bandwidths(cfg: Config, dram: Dram) -> dict[str, int]:
-    """Most bytes per cycle of one `port`, of all ports that `load`, of all that `store`, and of `both` kinds."""
-    port = port_bytes(cfg, dram)
-    load, store = cfg.load_ports * port, cfg.store_ports * port
-    limits = {"port": port, "load": load, "store": store, "both": load + store}
-    return {name: min(limit, dram.total_bytes) for name, limit in limits.items()}
-
-
 def moved(cfg: Config, nbytes: Quantity) -> Quantity:
     """Cycles in which one port moves `nbytes`; with `striped(cfg)` all load ports."""
     return nbytes / port_rate(cfg)

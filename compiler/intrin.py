@@ -10,7 +10,8 @@ from __future__ import annotations
 from ..hw.config import Config
 from ..hw.errors import UnsupportedError
 from ..hw.isa import Mem
-from .advice import Form, Wanted, check, in_one_sentence
+from .advice import Form, Wanted, check
+from .sentences import in_one_sentence
 from .tvm_compat import Node, Schedule, T, TensorIntrin, ir
 
 INP, WGT, ACC, PAR = "local.inp", "local.wgt", "local.acc", "local.par"

@@ -5,15 +5,18 @@ Importing it raises `UnsupportedError` if TVM is missing or has another version.
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ..hw import errors
 from ..hw.errors import UnsupportedError
+from .sentences import refusing
 
 TVM_VERSION = "0.27.0.post1"
 FFI_SERIES = "0.1.14"  # from 0.1.15 on tvm.ir.save_json crashes the process, and with it every Schedule.tensorize
@@ -40,13 +43,30 @@ else:
         from tvm.relax import Function, Var
         from tvm.relax.dpl import is_const, is_op, wildcard
         from tvm.relax.dpl.pattern import DFPattern
-        from tvm.s_tir import Schedule, TensorIntrin
+        from tvm.s_tir import TensorIntrin
         from tvm.script import tirx as T
         from tvm.tirx import PrimFunc
         from tvm_ffi import Object as Node
         from tvm_ffi import structural_equal, structural_hash, structural_mutate, structural_walk
     except ImportError as exc:
         raise UnsupportedError(f"the compiler needs Apache TVM {TVM_VERSION} ({exc}); {_REMEDY}") from None
+
+    class Schedule(s_tir.Schedule):
+        """TVM's schedule, whose primitives refuse by a `ScheduleError` of one sentence."""
+
+        __slots__ = ()  # objects of TVM have no fields of their own
+
+    def _refusing(name: str, primitive: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(primitive)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with refusing(name):
+                return primitive(*args, **kwargs)
+
+        return call
+
+    for _name, _primitive in vars(s_tir.Schedule).items():
+        if inspect.isfunction(_primitive) and (_name == "__init__" or not _name.startswith("_")):
+            setattr(Schedule, _name, _refusing(_name, _primitive))
 
 __all__ = [
     "Const",

@@ -27,6 +27,7 @@ from .tokens import Row
 
 INSN_ALIGN = 64  # bytes; of the instructions in memory
 UOP_BUFFER = "uop"  # name of the constant buffer that holds a program's micro-op kernels
+ARENA = "arena"  # name of the buffer that holds the activations of a network's launch
 WRITABLE = ("output", "temp", "state")  # kinds of buffers that a program may store to
 
 

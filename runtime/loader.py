@@ -174,6 +174,7 @@ class Loaded:
 
         The same for an input that addresses or the choice of steps depend on, where its value is out of range.
         """
+        _check_names("input", self.executable.inputs, inputs)
         given = _checked("input", self.executable.entry(inputs), inputs)
         host = {t.name: t.data for t in self.executable.tensors.values() if t.data is not None} | given | self._kept
         running = {id(step): isinstance(step, LaunchStep) for step in chosen(self.executable.steps, given)}
@@ -306,10 +307,18 @@ def _bytes(words: Array) -> Array:
     return np.ascontiguousarray(words, "<u8").view(np.uint8).reshape(-1)
 
 
+def _check_names(what: str, tensors: list[Tensor], values: object) -> None:
+    if not is_a(values, Mapping):
+        names = [f"{t.name!r}: ..." for t in tensors]
+        kind = f"not {type(values).__name__}; {what}s are {{{', '.join(names)}}}"
+        raise InputError(f"give the {what}s as one dictionary by name, {kind}"[:300])
+
+
 def _checked(what: str, tensors: list[Tensor], values: Inputs) -> Outputs:
     """The `values` of `tensors` by name, which are the program's inputs or states."""
     wanted = {t.name: t for t in tensors}
     known = f"{what}s are {', '.join(wanted)}"
+    _check_names(what, tensors, values)
     for name in values:
         if name not in wanted:
             raise InputError(f"no {what} is named {name!r}; {known}")
@@ -401,6 +410,8 @@ def run(program: Contents | Program | Launch, inputs: Inputs, device: str | Devi
     ((1, 10), True)
     """
     executable = _executable(program)
+    if not hasattr(device, "cfg") and not isinstance(device, str):
+        _check_names("input", executable.inputs, (inputs, device))
     if isinstance(device, str):
         device = open_device(device, executable.cfg)
     with Loaded(executable, device) as loaded:

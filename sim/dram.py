@@ -158,3 +158,11 @@ def _read(path: str) -> Dram:
             f"unknown memory {path!r:.80}; known are {', '.join(PRESETS)}, or give a .json file of fields"
         )
     return ZYNQ_HP.replace(**{"name": Path(path).stem, **read_fields(path, "memory", PRESETS)})
+
+
+def bandwidths(cfg: Config, dram: Dram) -> dict[str, int]:
+    """Most bytes per cycle of one `port`, of all ports that `load`, of all that `store`, and of `both` kinds."""
+    port = min(dram.port_bytes, cfg.axi_bits // 8)
+    load, store = cfg.load_ports * port, cfg.store_ports * port
+    limits = {"port": port, "load": load, "store": store, "both": load + store}
+    return {name: min(limit, dram.total_bytes) for name, limit in limits.items()}

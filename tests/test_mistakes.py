@@ -4,6 +4,7 @@ Each gives one line of at most 300 characters that says what to do: the words of
 """
 
 import re
+import traceback
 from types import SimpleNamespace
 from typing import Any
 
@@ -142,9 +143,23 @@ SOURCES = [
     (SUM, "x = te.placeholder((8,", 'x = te.placeholder((te.var("n"),', r"make a schedule for each size"),
     (SUM, 'get_sblock("y")', 'get_sblock("z")', r"Cannot find a block with the name: z"),
     (SUM, "return sch", 'sch.compute_at(sch.get_sblock("y"), loop)\n    return sch',
-     r"sch\.compute_at: Expected the block and loop to be under the same block scope"),
+     r"sch\.compute_at: .*; take a loop of a block that reads this one"),
     (SUM, "return sch", "return [x, y]", r"make one with Schedule\(te\.create_prim_func"),
     (SUM, 'name="acc")', 'nam="acc")', r"\.py:\d+: TypeError: .*nam"),
+    (SUM, "x(*i) + number(1)", "te.floordiv(x(*i), number(4))", r"write >> 2 in place of the division by 4$"),
+    (SUM, "x(*i) + number(1)", "te.truncdiv(x(*i), number(4))", r"write >> 2 .*, which rounds down$"),
+    (SUM, "x(*i) + number(1)", "te.floormod(x(*i), number(4))", r"the remainder is x - \(\(x >> 2\) << 2\)"),
+    (SUM, "x(*i) + number(1)", "tirx.Select(x(*i) > number(0), x(*i), number(0))", r"write ReLU as te\.max\(x, 0\)"),
+    (SUM, "x(*i) + number(1)", "tirx.Select(x(*i) > number(0), x(*i), x(*i) >> number(3))", r"leaky ReLU as te\.max"),
+    (SUM, "x(*i) + number(1)", "te.abs(x(*i))", r"abs as te\.max\(x, -x\)"),
+    (SUM, "x(*i) + number(1)", '(x(*i).astype("float32") * tirx.const(0.5, "float32")).astype("int32")',
+     r"scales are integers: mul and >>, or REQUANTISE"),
+    (SUM, "lambda *i: acc(*i).astype", 'lambda *i: (acc(*i) * tirx.const(0.5, "float32")).astype',
+     r"scales are integers"),
+    (SUM, "lambda *i: x(*i)", "lambda i, b, c: x[tirx.floormod(i, number(2)), b, c]",
+     r"split its loop by 2: sch\.split\(loop, \[None, 2\]\)"),
+    (SUM, "return sch", "return te.create_prim_func([x, y])", r"not scheduled: give it to Schedule and cache_read"),
+    (PRODUCT, "sch.set_scope(block, 0, ACC)", "sch.cache_write(block, 0, ACC)", r"write sch\.set_scope\(acc, 0, ACC\)"),
     # reductions along lanes
     (LANES, "te.max(x[r, b, c], axis=r)", "te.max(x[i, b, r], axis=r)", r"transpose x so that axis 2 is across"),
     (LANES, "sch.reorder(r, i, b, c)\n    sch.decompose_reduction(block, r)", "", r"after decompose_reduction"),
@@ -210,6 +225,7 @@ CALLS = [
     (lambda: api.build(argmax(), CFG), r"take the max of value \* n \+ index with the reduced axis across entries"),
     (lambda: api.build(3, CFG), "takes a Schedule, PrimFunc or IRModule"),
     (lambda: api.build(api.dense(CFG, 8, 16, 16), "moon"), r"known are vta, pynq_z1, .*, tiny, tiny_two"),
+    (lambda: api.build(api.dense(CFG, 8, 16, 16), "tiny"), "give the schedule and build the same configuration"),
     (lambda: api.load_config({"block_in": 3}), "must be a power of two"),
     (lambda: api.load_config({"blockin": 16}), "block_in"),
     (lambda: api.Program(CFG).buffer("x", X), r"give its sizes, as x\.shape"),
@@ -223,6 +239,8 @@ CALLS = [
     (lambda: api.run(program(), {}, TimingDevice(CFG, skip=["stores"])), "gemm, alu, dma can"),
     (lambda: api.run(program(), {}, "fpga"), "known are board, model, rtl, rtl_fast, spec, timing"),
     (lambda: api.run(api.build(api.dense(CFG, 8, 16, 16), CFG), {"y": X}), "inputs are x, w"),
+    (lambda: api.run(api.build(api.dense(CFG, 8, 16, 16), CFG), X, X), r"inputs are \{'x': \.\.\., 'w': \.\.\.\}"),
+    (lambda: api.run(api.build(api.dense(CFG, 8, 16, 16), CFG), [X, X]), r"as one dictionary by name, not list"),
     (lambda: api.layout.pack_weights(X, CFG), "expected 4 dimensions"),
     (lambda: api.layout.pack_activations(np.zeros((1, 8, 8, 16)), CFG, layout="HWC"), "must be NCHW or NHWC"),
 ]  # fmt: skip
@@ -262,6 +280,23 @@ def test_mistakes_in_a_schedule_or_program(folder, capsys, source, old, new, rem
     (folder / "mine.py").write_text(text)
     checked(told(capsys, "compile", "mine.py:schedule", "-o", "x.tw", "--config", "vta"), remedy)
     assert not (folder / "x.tw").exists()
+
+
+@pytest.mark.parametrize(("source", "old", "new", "remedy"), [row for row in SOURCES if row[0] != RECORDED])
+def test_the_same_in_python(source, old, new, remedy):
+    """The error of `schedule` or of `build`; a traceback prints nothing of TVM's."""
+    text = spoiled(source, old, new)
+    if "def at(" in new:
+        text = spoiled(text, "w[j, k, bj, ki]", "at(j, k, bj, ki)")
+    if "nam=" in new:
+        pytest.skip("an error of Python in the author's own file")
+    namespace: dict[str, Any] = {}
+    exec(compile(text, "mine.py", "exec"), namespace)
+    with pytest.raises(TilewrightError) as raised:
+        build(namespace["schedule"](CFG), CFG)
+    checked(str(raised.value), remedy)
+    printed = "".join(traceback.format_exception(raised.value))
+    assert "I.ir_module" not in printed and printed.count("\n") < 60
 
 
 @pytest.mark.parametrize(("call", "remedy"), CALLS)

@@ -56,14 +56,14 @@ def test_files_that_modules_name_exist():
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
     "hw": 9_840,
-    "runtime": 13_960,
-    "compiler": 33_000,
-    "sim": 9_040,
+    "runtime": 13_970,
+    "compiler": 33_190,
+    "sim": 9_390,
     "boards": 4_980,
-    "cli": 10_560,
-    "apps": 7_530,
+    "cli": 10_590,
+    "apps": 7_590,
     "tools": 3_730,
-    "tests": 70_040,
+    "tests": 70_270,
 }
 
 

@@ -13,12 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 from ...compiler.cache import figures_file, read_json, write_json
-from ...compiler.cost import bandwidths
 from ...compiler.frontend.source import Source, contract_of, read_source
 from ...hw.circuit import check_buildable
 from ...hw.config import Config
 from ...hw.errors import FileError, TilewrightError
-from ...sim.dram import Dram
+from ...sim.dram import Dram, bandwidths
 from .area import AVAILABLE, Area, area_of, clock_of, model, outside
 
 PJ_PER_MAC = 0.3  # an int8 product 0.2 pJ, its sum in 32 bits 0.1

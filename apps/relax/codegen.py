@@ -10,16 +10,19 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from ...compiler.api import build
 from ...compiler.frontend.relax import Expr, import_relax
 from ...compiler.network import compile_graph
 from ...compiler.tvm_compat import IRModule, ir, relax, structural_hash, structural_mutate, tvm_ffi
 from ...hw.config import Config, load_config
 from ...hw.errors import UnsupportedError
 from ...runtime.executable import Executable
+from ...runtime.steps import Step
 from .runner import RUN, key_of, run
 
 CODEGEN = "tilewright"
@@ -86,6 +89,48 @@ def codegen(functions: Sequence[Expr], _options: Expr, _names: Expr) -> list[Exp
     return []
 
 
+def compiled_schedule(name: str, function: Expr, cfg: Config) -> Executable:
+    """The program of a function that a schedule wrote; its tensors are in0, in1, ... and out0, out1, ...
+
+    Raises `ScheduleError` and others as `build`.
+    """
+    executable = Executable.from_launch(build(function, cfg, name=name).finish())
+    names: dict[str, str] = {}
+    for kind, short in (("input", "in"), ("output", "out")):
+        mine = [p.name for p in function.params if executable.tensors[p.name].kind == kind]
+        names |= {full: f"{short}{k}" for k, full in enumerate(mine)}
+    tensors = {names[t.name]: replace(t, name=names[t.name]) for t in executable.tensors.values()}
+    steps: list[Step] = [
+        replace(step, bind={b: names[t] for b, t in step.bind.items()}) for step in executable.launches
+    ]
+    return Executable(cfg, name, tensors, steps)
+
+
+def is_call_of(value: Expr, names: Sequence[str]) -> bool:
+    """Whether an expression is `call_tir` of one of these functions."""
+    called = getattr(getattr(value, "op", None), "name", "") == "relax.call_tir"
+    return called and value.args[0].name_hint in names
+
+
+def with_schedules(mod: Expr, names: Sequence[str], choice: Choice) -> Expr:
+    """The module, in which calls of its functions `names`, which schedules wrote, run on the accelerator."""
+    programs = {}
+    for name in names:
+        program = compiled_schedule(name, mod[name], choice.cfg).to_bytes()
+        programs[name] = key_of(name, choice.on, program), program
+
+    def on_call(call: Expr, mutator: Expr) -> Expr:
+        if not is_call_of(call, names):
+            return mutator.default_mutate(call)
+        return _run_call(call, *programs[call.args[0].name_hint])
+
+    kept = {var: f for var, f in mod.functions.items() if var.name_hint not in programs}
+    made = {
+        v: structural_mutate(f, [(ir.Call, on_call)]) if isinstance(f, relax.Function) else f for v, f in kept.items()
+    }
+    return IRModule(made, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
 def carried(mod: Expr) -> Expr:
     """The module with its programs as constants, in calls of `tilewright.run` that name them."""
     functions = {name: _carried(f) if isinstance(f, relax.Function) else f for name, f in mod.functions.items()}
@@ -101,10 +146,14 @@ def _carried(function: Expr) -> Expr:
         symbol = str(getattr(call.args[0], "global_symbol", ""))
         if symbol not in _programs:
             return mutator.default_mutate(call)
-        key, program = _programs[symbol]
-        constant = relax.const(np.frombuffer(program, np.uint8).copy())
-        (given,) = call.ty_args
-        results = list(given.fields) if isinstance(given, relax.TupleType) else given
-        return relax.call_dps_packed(RUN, [ir.StringImm(key), constant, *call.args[1].fields], out_ty=results)
+        return _run_call(call, *_programs[symbol])
 
     return structural_mutate(function, [(ir.Call, on_call)])
+
+
+def _run_call(call: Expr, key: str, program: bytes) -> Expr:
+    """`tilewright.run` of `program` in place of `call`, with its arguments and results."""
+    constant = relax.const(np.frombuffer(program, np.uint8).copy())
+    (given,) = call.ty_args
+    results = list(given.fields) if isinstance(given, relax.TupleType) else given
+    return relax.call_dps_packed(RUN, [ir.StringImm(key), constant, *call.args[1].fields], out_ty=results)

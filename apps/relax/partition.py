@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...compiler.frontend.relax import INTEGERS, KINDS, Expr, arguments, graph_of, kind_of, parameters_of
@@ -14,7 +14,7 @@ from ...hw.errors import InputError, TilewrightError, UnsupportedError
 from ...hw.rounding import CONTRACTS
 from ...runtime.registry import device_entry
 from ..partition import Groups, partition
-from .codegen import CODEGEN, Choice, carried, compiled, symbol_of
+from .codegen import CODEGEN, Choice, carried, compiled, compiled_schedule, is_call_of, symbol_of, with_schedules
 from .runner import LEFT
 
 _NO_INTEGERS = "is not computed from quantised values"
@@ -25,10 +25,10 @@ class Claims:
 
     A claim is a variable of integers that the compiler computes. `needs` has its operands, which are claims or from
     outside, `inside` the variables from there to the claim, itself included, and `left` reasons why integers are not
-    claimed.
+    claimed. Results of functions that are `scheduled` are on the accelerator as they are.
     """
 
-    def __init__(self, block: Expr):
+    def __init__(self, block: Expr, scheduled: Sequence[str] = ()):
         self.bindings = list(block.bindings)
         self.values = {b.var: b.value for b in self.bindings}
         self.needs: dict[Expr, list[Expr]] = {}
@@ -43,6 +43,8 @@ class Claims:
                 constants.add(b.var)
             elif str(getattr(b.var.ty, "dtype", "")) in INTEGERS:
                 self._integers.add(b.var)
+                if is_call_of(b.value, scheduled):
+                    continue
                 reason = self._claim(b.var, b.value)
                 self.left += [f"{kind_of(b.value) or 'value'} of {b.var.name!r} {reason}"] if reason else []
 
@@ -132,13 +134,12 @@ class Partition:
     """The functions of a module, with their claims for `choice` outlined.
 
     `module` is the one given where nothing is claimed. `left` are the reasons why integers are not claimed, `scheduled`
-    the functions that a schedule wrote for the accelerator: TVM has no code for them.
+    the names of functions that a schedule wrote for the accelerator: TVM has no code for them.
     """
 
     def __init__(self, mod: Expr, choice: Choice):
         self.scheduled = [
-            f"function {name.name_hint!r} is a schedule for the accelerator, which modules of Relax cannot call; "
-            "run it with tilewright.build and tilewright.run"
+            name.name_hint
             for name, function in mod.functions.items()
             if isinstance(function, PrimFunc) and _is_scheduled(function)
         ]
@@ -162,7 +163,7 @@ class Partition:
 
     def _block(self, name: str, block: Expr) -> Expr:
         """`block` with calls of the parts of function `name`, which are noted."""
-        claims = Claims(block)
+        claims = Claims(block, self.scheduled)
         self.left += claims.left
 
         def parts_of(groups: Groups[Expr]) -> dict[int, Part | str]:
@@ -256,9 +257,9 @@ def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, 
     """A pass that gives the accelerator the parts of a quantised Relax module that it computes; TVM compiles the rest.
 
     `on` is the device by name, as `tilewright run --on` takes it, and `contract` the rounding contract of the
-    requantisation. A module in which nothing can be claimed stays as it is. Raises `ConfigError`, `UnsupportedError`
-    for an unknown device, `InputError` for another contract. The pass raises `UnsupportedError` for a module with
-    functions that are schedules for the accelerator.
+    requantisation. A module in which nothing can be claimed stays as it is. Functions that a schedule wrote for the
+    accelerator run there where `call_tir` calls them. Raises `ConfigError`, `UnsupportedError` for an unknown device,
+    `InputError` for another contract; the pass raises as `tilewright.build` for such a function.
 
     >>> from tilewright.apps.relax import tilewright_pipeline
     >>> tilewright_pipeline("tiny", on="timing").info.name
@@ -275,9 +276,8 @@ def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, 
     @ir.transform.module_pass(opt_level=0, name="tilewright")
     def pipeline(mod: Expr, _ctx: Expr) -> Expr:
         found = _partition(mod, choice)
-        if found.scheduled:
-            raise UnsupportedError("; ".join(found.scheduled))
-        return compile_parts(found.module.with_attr(LEFT, found.left)) if found.parts else mod
+        mod = compile_parts(found.module.with_attr(LEFT, found.left)) if found.parts else mod
+        return with_schedules(mod, found.scheduled, choice) if found.scheduled else mod
 
     return pipeline
 
@@ -287,8 +287,18 @@ def refusals(mod: Expr, config: Config | str = "pynq_z1", *, contract: str = SIN
 
     Raises as `tilewright_pipeline`.
     """
-    found = _partition(mod, _choice(config, "model", contract))
-    return found.scheduled + found.left
+    choice = _choice(config, "model", contract)
+    found = _partition(mod, choice)
+    return [*_refused(mod, found.scheduled, choice.cfg), *found.left]
+
+
+def _refused(mod: Expr, names: Sequence[str], cfg: Config) -> Iterator[str]:
+    """Why functions that schedules wrote have no program."""
+    for name in names:
+        try:
+            compiled_schedule(name, mod[name], cfg)
+        except TilewrightError as exc:
+            yield f"function {name!r}: {exc}"
 
 
 def _choice(config: Config | str, on: str, contract: str) -> Choice:

@@ -1,6 +1,6 @@
 """Tables of a run: operators, the summary with the source of each number, and the limits of the machine.
 
-Everything comes from the verbs that print it, too: cycles of operators from `run`, reasons from `assign`, cliffs and
+Everything comes from the verbs that print it, too: cycles of operators from `run`, reasons from `assign`, losses and
 occupancy from `explain`. Nothing is counted a second time.
 """
 
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...apps.explore.area import area_of
-from ...compiler import cost
 from ...compiler.target.host import HostModel
 from ...hw.config import Config
 from ...runtime.device import Stats
 from ...runtime.executable import Executable, LaunchStep
 from ...runtime.loader import StepReport
 from ...runtime.steps import Step
-from ...sim.cliffs import cliffs, occupancy
-from ...sim.dram import Dram
+from ...sim.dram import Dram, bandwidths
+from ...sim.losses import explain, merged
+from ...sim.statements import occupancy
 from ..assign import COLUMNS, choice_row
 from ..breaks import breaks
 from ..layers import compiled_rows, ran, run_rows, short_name
@@ -121,7 +121,7 @@ def roofline(cfg: Config, dram: Dram | None, rows: Sequence[dict[str, Any]]) -> 
         cycles = max([row["cycles"], *(n for key, n in row.items() if key.startswith("busy_"))])
         point = {"operator": row["operator"], "cycles": cycles, "macs_per_byte": row["macs"] / moved}
         points.append(point | {"macs_per_cycle": row["macs"] / cycles})
-    return {"peak": peak_macs(cfg), "bytes_per_cycle": cost.bandwidths(cfg, dram), "points": points}
+    return {"peak": peak_macs(cfg), "bytes_per_cycle": bandwidths(cfg, dram), "points": points}
 
 
 def summary(
@@ -149,7 +149,7 @@ def summary(
     found.append(_figure("macs", "Multiply-accumulates", macs, "", useful))
     if macs:
         found.append(_figure("device_share", "Part of them on the accelerator", 100 * on_device / macs, "%", useful))
-    found += [*_moved(stats, cfg, dram, rows)]
+    found += [*_moved(executable, stats, dram)]
     memory = sum(region.nbytes for region in executable.memory_plan().values())
     found.append(_figure("memory", "Device memory", memory, "bytes", "the program's regions, weights included"))
     area = area_of(cfg)
@@ -181,7 +181,7 @@ def _timed(
         yield _figure("gemm_use", "Cycles in which GEMM issues a product", 100 * gemm_use, "%", issued)
 
 
-def _moved(stats: Any, cfg: Config, dram: Dram | None, rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _moved(executable: Executable, stats: Any, dram: Dram | None) -> Iterator[dict[str, Any]]:
     """Traffic, and the cycles that no schedule of these transfers and products could go below."""
     loaded, stored = stats.bytes_loaded.total(), stats.bytes_stored.total()
     yield _figure("instructions", "Instructions", stats.insns.total(), "", _COUNTED)
@@ -192,16 +192,9 @@ def _moved(stats: Any, cfg: Config, dram: Dram | None, rows: Sequence[dict[str, 
     yield _figure(
         "bytes_per_cycle", "Bytes per cycle", (loaded + stored) / stats.cycles, "", "these bytes, by the cycles"
     )
-    width, macs = cost.bandwidths(cfg, dram), sum(row["macs"] for row in rows if row["where"] == "device")
-    limits = {
-        "products": macs / peak_macs(cfg),
-        "loads": loaded / width["load"],
-        "stores": stored / width["store"],
-        "all transfers": (loaded + stored) / width["both"],
-    }
-    most = max(limits, key=limits.__getitem__)
-    source = f"the largest of products, loads, stores at full rate; here {most}"
-    yield _figure("bound", "Cycles that these need at least", round(limits[most]), "cycles", source)
+    whole = merged([explain(step.launch, dram) for step in executable.launches])
+    source = f"timing model: of its launches the largest of products, loads and stores; here {whole.limit}"
+    yield _figure("bound", "Cycles that these need at least", whole.bound, "cycles", source)
 
 
 def placement(compiled: Compiled | None, executable: Executable, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -226,16 +219,17 @@ def _module(step: Step) -> str:
 
 def launch_facts(step: LaunchStep, done: StepReport, dram: Dram | None) -> dict[str, Any]:
     """A launch's cycles, counters, occupancy of scratchpads, and what makes it slow."""
-    launch, found = step.launch, []
+    launch, found = step.launch, ()
     if done.stats.timeline is not None and dram is not None:
-        found = cliffs(launch, done.stats.timeline(), done.stats.cycles or 0, dram)
+        found = explain(launch, dram).losses
     return {
         "launch": step.name,
         "cycles": done.stats.cycles,
         "counters": dict(done.stats.counters),
         "occupancy": {name: {"entries": used, "depth": of} for name, (used, of) in occupancy(launch).items()},
         "warnings": [
-            {"operator": " / ".join(map(short_name, c.path)), "cycles": c.cycles, "text": c.text} for c in found
+            {"operator": " / ".join(map(short_name, loss.path)), "cycles": loss.cycles, "text": loss.text}
+            for loss in found
         ],
     }
 

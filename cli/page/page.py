@@ -225,10 +225,9 @@ def _operators(data: dict[str, Any], places: dict[str, str]) -> str:
 def _warnings(data: dict[str, Any]) -> str:
     found = [(w["operator"], w["cycles"], w["text"]) for one in data["launches"] for w in one["warnings"]]
     if found:
-        return html_table(("operator / statement", "cycles it may save", "what happens, and what to do"), found)
-    if not data["timeline"]:
-        return ""
-    return note("No mistake was found that costs a good part of the cycles.")
+        told = note("The bound of the summary and these add up to the cycles of the launches.")
+        return told + html_table(("operator / statement", "cycles", "what happens, and what to do"), found)
+    return ""
 
 
 def _timeline(data: dict[str, Any], places: dict[str, str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilewright.compiler.graph import Graph
     from tilewright.compiler.mapping import MappingLike
     from tilewright.compiler.target import Target
-    from tilewright.compiler.user_kernels import kernel
+    from tilewright.compiler.user_kernels import UserKernel, kernel
     from tilewright.hw.config import Config, load_config
     from tilewright.runtime.device import Device
     from tilewright.runtime.executable import Executable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.loader import run
     from tilewright.runtime.program import Program
     from tilewright.sim.dram import Dram
+    from tilewright.sim.losses import Explanation
     from tilewright.sim.timing import Timing
 
     __version__: str
@@ -42,6 +43,7 @@ __all__ = [
     "__version__",
     "build",
     "compile",
+    "explain",
     "kernel",
     "load",
     "load_config",
@@ -224,6 +226,36 @@ def predict(
             raise InputError(f"step = {step!r}: must be a launch of {program.name!r}; its launches are {known}")
         program = launches[step]
     return timing.predict(program, dram=load_dram(dram), skip=skip)
+
+
+def explain(
+    model: str | Path | Graph | Scheduled | Program | Launch | Executable | UserKernel,
+    *inputs: Any,
+    config: Config | str = _DEFAULT,
+    dram: Dram | str | None = None,
+) -> Explanation:
+    """Why `model` takes its cycles: the bound and the losses, each with its statement, cause and remedy.
+
+    `model` is an executable, or what `compile` takes, or a kernel of `tw.kernel` with the shapes or arrays of its
+    `inputs`. `dram` is the memory, or a text as `--dram` takes it. The figures are those of the timing model, of all
+    launches together; docs/explain.md lists the losses.
+
+    >>> import tilewright as tw
+    >>> found = tw.explain("examples/digits/digits.onnx")
+    >>> found.cycles == found.bound + sum(loss.cycles for loss in found.losses)
+    True
+
+    Raises as `compile`, and `UnsupportedError` for a memory that the timing model does not know.
+    """
+    from tilewright.runtime.executable import Executable
+    from tilewright.sim.dram import load_dram
+    from tilewright.sim.losses import explain, merged
+
+    user_kernels: Any = sys.modules.get("tilewright.compiler.user_kernels")
+    if user_kernels is not None and isinstance(model, user_kernels.UserKernel):
+        model = cast("UserKernel", model).compile(*inputs, config=config)
+    executable = model if isinstance(model, Executable) else compile(model, config)
+    return merged([explain(step.launch, load_dram(dram)) for step in executable.launches])
 
 
 def __getattr__(name: str) -> Any:

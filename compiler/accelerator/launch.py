@@ -9,6 +9,7 @@ from ...hw.errors import CapacityError, EncodingError, ScheduleError
 from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
 from ...runtime.executable import HostStep, LaunchStep, Tensor
+from ...runtime.launch import ARENA
 from .. import graph as g
 from ..kernels import table
 from ..kernels.cache import RowsJoined
@@ -141,7 +142,7 @@ class NetworkLaunch:
     def _arena(self) -> None:
         arena = arena_plan(self.steps.graph, self.ops, self.cfg)
         if arena.buffers:
-            whole = self.rec.buffer("arena", (arena.nbytes,), kind="temp")
+            whole = self.rec.buffer(ARENA, (arena.nbytes,), kind="temp")
             for b in arena.buffers:
                 self._bind_views(b.name, Region(b.name, (b.nbytes,), whole=whole, start=arena.addresses[b.name]))
         tensors = {op.output.name: op.output for op in self.work}

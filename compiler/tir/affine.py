@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...hw.errors import ScheduleError
-from ..tvm_compat import ir, sym, tirx
+from ..tvm_compat import ir, structural_walk, sym, tirx
 
 Env = list[int]
 Value = Callable[[Env], int]
@@ -157,9 +157,18 @@ def linear_form(expr, loops: Sequence[Loop], variables: LoopVariables, stmt) -> 
     if len(form) != len(loops) + 1 or None in coefs:
         raise ScheduleError(
             f"{shorten(stmt)}: {shorten(expr, 60)} is not an affine function of the instruction's loops; "
-            "index by sums of loop variables times constants"
+            f"{_linear(expr)}"
         )
     return LinearForm(tuple(c for c in coefs if c is not None), closure(form[-1], variables))
+
+
+def _linear(expr) -> str:
+    """What to do about an index that is not linear."""
+    divisors: list = []
+    structural_walk(expr, [((tirx.FloorMod, tirx.FloorDiv), lambda op: divisors.append(constant(op.b)))])
+    if not divisors or divisors[0] is None:
+        return "index by sums of loop variables times constants"
+    return f"split its loop by {divisors[0]}: sch.split(loop, [None, {divisors[0]}])"
 
 
 @dataclass(frozen=True)
@@ -193,7 +202,8 @@ def guards(condition, loops: Sequence[Loop], variables: LoopVariables, stmt) -> 
         return [] if value else [Guard(None, 0, lambda env: 0)]
     if not isinstance(condition, (tirx.LT, tirx.LE, tirx.GT, tirx.GE)):
         raise ScheduleError(
-            f"{shorten(stmt)}: the condition {shorten(condition, 60)} is not a conjunction of comparisons"
+            f"{shorten(stmt)}: the condition {shorten(condition, 60)} is not a conjunction of comparisons; write one "
+            "stage for each case"
         )
     low, high = (condition.a, condition.b)
     if isinstance(condition, (tirx.GT, tirx.GE)):

@@ -16,6 +16,7 @@ from ...hw.errors import ScheduleError
 from ...hw.isa import AluOp, Mem
 from ...runtime.program import Program
 from ...runtime.uop import grid
+from ..advice import instead_of
 from ..intrin import PAR_WORDS, RESCALE
 from ..tvm_compat import ir, structural_equal, tirx
 from .affine import Env, called, constant, shorten
@@ -93,9 +94,9 @@ class _ChainSearch:
             for a, b in ((expr.a, expr.b), (expr.b, expr.a)):
                 yield from self._extend(a, self._second(_COMMUTATIVE[type(expr)], b))
         else:
+            remedy = instead_of(expr) or "compute it of max, min, add, sub, mul and shifts, or on the host"
             raise ScheduleError(
-                f"{shorten(self.scope.stmt)}: {shorten(expr, 60)} is not an ALU operation "
-                "(max, min, add, sub, mul, shifts); compute it of these, or on the host"
+                f"{shorten(self.scope.stmt, 80)}: {shorten(expr, 60)} is not an ALU operation; {remedy}"
             )
 
     def _second(self, op: AluOp, expr) -> tuple[Step, ...] | None:

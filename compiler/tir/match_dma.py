@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ...hw.errors import ScheduleError
 from ...hw.isa import Mem
 from ...runtime.program import Program
+from ..advice import instead_of
 from ..intrin import PAR_WORDS, REQUANTISE
 from ..limits import limits
 from ..tvm_compat import ir, tirx
@@ -249,9 +250,9 @@ def match(scope: Scope, ctx: Context) -> Copy:
     if number is not None:
         return _fill_copy(scope, ctx, number)
     if not isinstance(value, ir.TensorLoad):
+        remedy = "compute on accumulators (set_scope ACC, cache_read ACC), and fold a zero point into the bias"
         raise ScheduleError(
-            f"{shorten(stmt)}: only plain copies move data between DRAM and a scratchpad: compute on accumulators "
-            "(set_scope ACC, cache_read ACC), and fold a zero point into the bias"
+            f"{shorten(stmt)}: only plain copies move data between DRAM and a scratchpad: {instead_of(value) or remedy}"
         )
     target = ctx.operand(stmt.buffer, stmt.indices, scope)
     source = ctx.operand(value.source, value.indices, scope)

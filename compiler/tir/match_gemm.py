@@ -14,7 +14,7 @@ from ...hw.isa import Mem
 from ...runtime.program import Program
 from ...runtime.uop import MAX_TRIPS, grid, merge_loops
 from ..intrin import DEPTHWISE, GEMM, RESET
-from .affine import Env, called, shorten
+from .affine import Env, called, constant, shorten
 from .passes import pointed_to
 from .scope import Context, Operand, Scope
 
@@ -136,6 +136,12 @@ def match(scope: Scope, ctx: Context) -> Gemm:
         operand = ctx.operand(pointed_to(pointer), [pointer.args[2]], scope)
         if operand.location.mem != mem:
             raise ScheduleError(f"{shorten(scope.stmt)}: {operand.location.name!r} is not in {mem.name}")
+        size = ctx.cfg.block_out if name == DEPTHWISE and mem == Mem.WGT else ctx.entry(mem)
+        if constant(pointer.args[3]) != size:
+            raise ScheduleError(
+                f"{name}: tensorized for entries of {pointer.args[3]} elements in {mem.name}, {ctx.cfg.name} has "
+                f"{size}: give the schedule and build the same configuration"
+            )
         operands.append(operand)
     if name == DEPTHWISE:
         operands[2].location.rows = True

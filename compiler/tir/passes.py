@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ...hw.errors import ScheduleError
-from ..advice import in_one_sentence
 from ..intrin import COPIES, INSTRUCTION, THREAD
+from ..sentences import in_one_sentence
 from ..tvm_compat import IRModule, PrimFunc, Sequential, ir, s_tir, structural_mutate, structural_walk, sym, tirx
 from .affine import constant, shorten
 

@@ -2,6 +2,6 @@
 
 from .sampling import Space
 from .tasks import cycles_of
-from .trials import Tried, Tuned, decided, replay, space, tune
+from .trials import Tried, Tuned, decided, merge, replay, space, tune
 
-__all__ = ["Space", "Tried", "Tuned", "cycles_of", "decided", "replay", "space", "tune"]
+__all__ = ["Space", "Tried", "Tuned", "cycles_of", "decided", "merge", "replay", "space", "tune"]

@@ -26,6 +26,7 @@ from ...hw.config import Config, load_config
 from ...hw.errors import FileError, ScheduleError, TilewrightError
 from ..intrin import register
 from ..schedule.layer import layer_of
+from ..sentences import one_sentence
 from ..tile import Tile
 from ..tvm_compat import IRModule, Node, PrimFunc, Schedule, structural_equal, tuning, without_intrinsics_of_others
 from .sampling import ROUND, Choices, Evolution, Features, Space, tile_of
@@ -95,11 +96,10 @@ def decided(
     sch.decide([tuple(each) if isinstance(each, (list, tuple)) else each for each in wanted], random.Random(seed))
     try:
         schedules(sch)
-    except TilewrightError:
-        raise
-    except _REFUSALS as exc:
-        reason = (str(exc).strip() or type(exc).__name__).splitlines()[-1]
-        raise ScheduleError(f"decisions {tuple(sch.taken)} give no schedule: {reason[:160]}") from None
+    except (TilewrightError, *_REFUSALS) as exc:
+        if isinstance(exc, TilewrightError) and not isinstance(exc, ScheduleError):
+            raise
+        raise ScheduleError(f"decisions {tuple(sch.taken)} give no schedule: {one_sentence(exc)}") from None
     return sch
 
 
@@ -334,6 +334,29 @@ def replay(func: PrimFunc, config: Config | str, work_dir: str | Path, *, on: st
     if tuned is None:
         raise ScheduleError(f"replay: {work_dir} has no program of this function for {cfg.name} on {on}: tune it first")
     return tuned
+
+
+def merge(work_dir: str | Path, *others: str | Path) -> int:
+    """Add the trials in the databases `others`, as of other machines, to that in `work_dir`; how many were new.
+
+    Raises `FileError` for a folder without a database, or with a damaged one.
+    """
+    tvm, added = tuning(), 0
+    for folder in map(Path, others):
+        if not (folder / "database_tuning_record.json").exists():
+            raise FileError(f"{folder}: holds no database; give a work_dir of tune")
+    database = _database(tvm, Path(work_dir))
+    known = {str(record.workload.as_json()) + str(record.as_json()) for record in database.get_all_tuning_records()}
+    for folder in others:
+        for record in _database(tvm, Path(folder)).get_all_tuning_records():
+            text = str(record.workload.as_json()) + str(record.as_json())
+            if text not in known:
+                known.add(text)
+                workload = database.commit_workload(record.workload.mod)
+                kept = record.trace, workload, record.run_secs, record.target, record.args_info
+                database.commit_tuning_record(tvm.meta_schedule.database.TuningRecord(*kept))
+                added += 1
+    return added
 
 
 def _workload(func: PrimFunc, cfg: Config, on: str) -> IRModule:

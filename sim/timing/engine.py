@@ -362,12 +362,17 @@ def predict(
     cfg = cfg or launch.cfg
     held = no_micro_ops(cfg)
     for each in before:
-        _placed(cfg, each, skip, fast, held)
-    return simulate(cfg, dram, *_placed(cfg, launch, skip, fast, held), fast=fast)
+        placed(each, cfg, skip, fast=fast, held=held)
+    return simulate(cfg, dram, *placed(launch, cfg, skip, fast=fast, held=held), fast=fast)
 
 
-def _placed(cfg: Config, launch: Launch, skip: Iterable[str], fast: bool, held: MicroOps) -> tuple[Columns, int]:
-    """(The columns of `launch`, the address of its instructions), with its buffers in an empty memory."""
+def placed(
+    launch: Launch, cfg: Config, skip: Iterable[str] = (), *, fast: bool = True, held: MicroOps | None = None
+) -> tuple[Columns, int]:
+    """`launch` for `simulate`, and the address of its instructions, where a simulated device has them.
+
+    `held` are the micro-ops on chip, of which it reads those that it does not load; it becomes what it leaves.
+    """
     addresses, used, constants = list[int](), list[tuple[int, int]](), []
     for buffer in launch.buffers:
         address = first_fit(used, buffer.nbytes, buffer.align)
@@ -382,8 +387,7 @@ def _placed(cfg: Config, launch: Launch, skip: Iterable[str], fast: bool, held: 
                 return data.view("<u4")[first - low // 4 :][:count]
         return np.zeros(count, np.uint32)
 
-    words = launch.relocate(addresses)
-    return columns(cfg, words, uops, skip, fast=fast, held=held), first_fit(used, launch.insn_bytes, INSN_ALIGN)
+    return columns(cfg, launch.relocate(addresses), uops, skip, fast=fast, held=held), code
 
 
 def check_memory(cfg: Config, dram: Dram) -> None:

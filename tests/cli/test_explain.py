@@ -33,7 +33,8 @@ def test_a_schedule_with_its_lowered_tir(tilewright):
         number: int(cycles.replace(",", "")) for number, _, cycles in notes
     }
     assert by_number["4"]["by_instruction"] == {"GEMM": 8, "LOAD.UOP": 8}
-    assert launch["occupancy"]["INP"] == {"entries": 64, "depth": 2048} and launch["warnings"] == []
+    assert launch["occupancy"]["INP"] == {"entries": 64, "depth": 2048}
+    assert "warning" not in done.out and "start_and_end" in done.out
 
 
 def test_a_network_by_operator(tilewright):
@@ -57,10 +58,39 @@ def test_a_program_file_has_its_statements(tilewright, tmp_path):
 
 def test_warnings_say_what_to_do(tilewright):
     text = tilewright("explain", f"{SLOW}:schedule").out
-    (warning,) = [line for line in text.splitlines() if line.startswith("warning: ")]
-    assert "instructions of 4.0 micro-ops each: move loops inside the instruction" in warning
-    (launch,) = explained(tilewright, f"{SLOW}:schedule")["launches"]
-    assert [row["kind"] for row in launch["warnings"]] == ["tiny_instructions"]
+    warning = next(line for line in text.splitlines() if line.startswith("warning: "))
+    assert "instructions of 4.0 micro-ops each" in warning and "move loops inside the instruction" in warning
+
+
+def test_bound_and_losses_are_the_cycles(tilewright):
+    found = explained(tilewright, f"{SLOW}:schedule")
+    (launch,) = found["launches"]
+    for one in (found, launch):
+        cycles = [loss["cycles"] for loss in one["losses"]]
+        assert one["bound"] + sum(cycles) == one["cycles"] == launch["cycles"]
+        assert cycles == sorted(cycles, reverse=True) and one["losses"][0]["name"] == "tiny_instructions"
+    assert all(loss.keys() >= {"name", "cycles", "statement", "remedy"} for loss in found["losses"])
+
+
+KERNEL = """
+import tilewright as tw
+from tilewright.hw.isa import Mem
+
+
+@tw.kernel
+def double(k, op):
+    y = k.load(k.tile(Mem.ACC, **k.input(0).shape), k.input(0))
+    y *= 2
+    k.store(k.output, y)
+"""
+
+
+def test_a_kernel_with_the_shapes_of_its_inputs(tilewright, tmp_path):
+    (tmp_path / "mine.py").write_text(KERNEL)
+    found = explained(tilewright, f"{tmp_path / 'mine.py'}:double", "--shape", "x0=1,16,8,8")
+    assert found["bound"] + sum(loss["cycles"] for loss in found["losses"]) == found["cycles"] > 0
+    done = tilewright("explain", f"{tmp_path / 'mine.py'}:double")
+    assert done.status == 5 and "a kernel needs the shapes of its inputs, as in --shape x0=1,16,8,8" in done.err
 
 
 def test_an_unknown_operator_is_named(tilewright):

@@ -44,14 +44,27 @@ def test_widths_are_those_of_the_scratchpads():
 def test_what_is_no_function_is_refused(sch):
     with pytest.raises(ScheduleError, match="build takes a Schedule, PrimFunc or IRModule, not int"):
         build(3, VTA)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ScheduleError, match="build takes one function; the module has none"):
+    with pytest.raises(ScheduleError, match="the module has no PrimFunc; give one that te.create_prim_func makes"):
         build(IRModule({}), VTA)
-    func = sch.mod["main"]
-    two = IRModule({"one": func, "two": func.with_attr("global_symbol", "two")})
-    with pytest.raises(ScheduleError, match="build takes one function; the module has one, two"):
-        build(two, VTA)
     with pytest.raises(ConfigError, match="unknown preset 'moon'"):
         build(sch, "moon")
+
+
+def test_a_module_of_several_functions():
+    """All are one program, the one that is named is one of its own; `build_into` takes one."""
+    cfg, rng = PRESETS["tiny"], np.random.default_rng(7)
+    mod = IRModule({"wide": dense(cfg, 4, 8, 16).mod["main"], "small": dense(cfg, 4, 8, 8).mod["main"]})
+    assert set(build(mod, cfg, name="small").buffers) == {"x", "w", "out"}
+    program, inputs, expected = build(mod, cfg), {}, {}
+    for name, columns in (("small", 8), ("wide", 16)):
+        x, w = rng.integers(-128, 128, (4, 8), np.int8), rng.integers(-128, 128, (columns, 8), np.int8)
+        inputs |= {f"{name}.x": layout.pack_dense_activations(x, cfg), f"{name}.w": layout.pack_dense_weights(w, cfg)}
+        expected[f"{name}.out"] = (x.astype(np.int32) @ w.astype(np.int32).T).astype(np.int8)
+    outputs, _ = run(program, inputs)
+    for name, values in expected.items():
+        assert np.array_equal(layout.unpack_dense_activations(outputs[name], values.shape[1]), values)
+    with pytest.raises(ScheduleError, match="build_into takes one function; the module has small, wide"):
+        build_into(program, mod)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.stages import stages
 from tilewright.hw.units import striped
 from tilewright.sim.dram import PRESETS as DRAMS
-from tilewright.sim.dram import ZYNQ_HP
+from tilewright.sim.dram import ZYNQ_HP, bandwidths
 
 PYNQ = PRESETS["pynq_z1"]
 
@@ -63,11 +63,11 @@ def test_bounds_are_those_of_the_array_and_of_memory(macs, loaded, stored, least
 
 
 def test_ports_and_memory_limit_the_bandwidth():
-    assert cost.bandwidths(PYNQ, ZYNQ_HP) == {"port": 8, "load": 8, "store": 8, "both": 16}
-    assert cost.bandwidths(PYNQ.replace(load_ports=4), ZYNQ_HP) == {"port": 8, "load": 16, "store": 8, "both": 16}
-    assert cost.bandwidths(PYNQ.replace(load_ports=2), DRAMS["zynq_hp4"])["both"] == 24
-    assert cost.bandwidths(PYNQ.replace(axi_bits=128), ZYNQ_HP)["port"] == 8, "the memory's ports are narrower"
-    assert set(cost.bandwidths(PYNQ, ZYNQ_HP.replace(port_bytes=4, total_bytes=4)).values()) == {4}
+    assert bandwidths(PYNQ, ZYNQ_HP) == {"port": 8, "load": 8, "store": 8, "both": 16}
+    assert bandwidths(PYNQ.replace(load_ports=4), ZYNQ_HP) == {"port": 8, "load": 16, "store": 8, "both": 16}
+    assert bandwidths(PYNQ.replace(load_ports=2), DRAMS["zynq_hp4"])["both"] == 24
+    assert bandwidths(PYNQ.replace(axi_bits=128), ZYNQ_HP)["port"] == 8, "the memory's ports are narrower"
+    assert set(bandwidths(PYNQ, ZYNQ_HP.replace(port_bytes=4, total_bytes=4)).values()) == {4}
 
 
 SLOW = ZYNQ_HP.replace(name="slow", latency=200, response=100, port_bytes=2, outstanding=4)

@@ -15,11 +15,11 @@ import tilewright as tw
 from tilewright.apps.relax import refusals, release, report, tilewright_pipeline
 from tilewright.apps.relax.runner import KEY, held, key_of, run
 from tilewright.compiler.schedule.dense import dense
-from tilewright.compiler.schedule.elementwise import elementwise
 from tilewright.compiler.tvm_compat import relax, tvm_ffi
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import BoardError, ConfigError, FileError, InputError, UnsupportedError
+from tilewright.hw.errors import BoardError, ConfigError, FileError, InputError, ScheduleError, UnsupportedError
 from tilewright.hw.isa import Mem
+from tilewright.runtime import layout
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "examples" / "digits"
@@ -117,26 +117,41 @@ def test_why_a_module_stays_is_said(function, quantised):
         refusals("mod")
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    [dense(PRESETS["vta"], 1, 16, 16), elementwise(PRESETS["vta"], 8, [("add", "y")])],
-    ids=["product", "sum"],
-)
-def test_schedules_for_the_accelerator_are_refused_by_name(schedule):
-    scheduled = schedule.mod["main"].with_attr("global_symbol", "mine")
+def calling(schedule, name):
+    """A module whose function `main` calls a scheduled one by call_tir, on parameters of packed tensors."""
+    scheduled = schedule.mod["main"].with_attr("global_symbol", name)
     params = [
         relax.Var(p.name, relax.TensorType([int(n) for n in p.ty.shape], str(p.ty.dtype))) for p in scheduled.params
     ]
     builder = relax.BlockBuilder()
     with builder.function("main", params[:-1]):
         with builder.dataflow():
-            called = relax.call_tir(builder.add_func(scheduled, "mine"), params[:-1], params[-1].ty)
+            called = relax.call_tir(builder.add_func(scheduled, name), params[:-1], params[-1].ty)
             result = builder.emit_output(called)
         builder.emit_func_output(result)
-    text = "function 'mine' is a schedule for the accelerator, .* run it with tilewright.build"
-    assert re.match(text, refusals(builder.get(), "vta")[0])
-    with pytest.raises(UnsupportedError, match=text):
-        tilewright_pipeline("vta")(builder.get())
+    return builder.get()
+
+
+def test_a_scheduled_function_under_call_tir_runs_on_the_accelerator():
+    tvm, rng = importlib.import_module("tvm"), np.random.default_rng(3)
+    x, w = rng.integers(-128, 128, (8, 32), np.int8), rng.integers(-128, 128, (16, 32), np.int8)
+    mod = calling(dense(PRESETS["vta"], 8, 32, 16), "mine")
+    assert refusals(mod, "vta") == []
+    compiled = tilewright_pipeline("vta", on="timing")(mod)
+    vm = relax.VirtualMachine(tvm.compile(compiled, target="llvm"), tvm.cpu())
+    packed = layout.pack_dense_activations(x, PRESETS["vta"]), layout.pack_dense_weights(w, PRESETS["vta"])
+    found = layout.unpack_dense_activations(vm["main"](*map(tvm.runtime.tensor, packed)).numpy(), 16)
+    assert np.array_equal(found, (x.astype(np.int32) @ w.astype(np.int32).T).astype(np.int8))
+    (part,) = report(compiled).parts
+    assert (part.name, part.on, part.runs) == ("mine", "timing", 1) and part.cycles
+    release()
+
+
+def test_a_schedule_that_does_not_become_a_program_is_refused_by_name():
+    other = calling(dense(PRESETS["vta"], 8, 32, 16), "mine")
+    assert re.match("function 'mine': .*tensorized for entries of 16", refusals(other, "tiny")[0])
+    with pytest.raises(ScheduleError, match="tiny has 4: give the schedule and build the same configuration"):
+        tilewright_pipeline("tiny")(other)
 
 
 @pytest.mark.parametrize("target", ["llvm", "c"])

@@ -59,7 +59,7 @@ def double():
     return Executable.from_launch(program.finish())
 
 
-def test_launches_tell_occupancy_and_cliffs(recorded):
+def test_launches_tell_occupancy_and_losses(recorded):
     (launch,) = recorded.data["launches"]
     assert launch["occupancy"]["ACC"]["entries"] == 12 and launch["counters"]["COMPUTE_INSNS"] > 0
     assert all({"operator", "cycles", "text"} == warning.keys() for warning in launch["warnings"])

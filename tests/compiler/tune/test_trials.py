@@ -11,7 +11,7 @@ from tilewright.compiler import build
 from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.tune import cycles_of, tasks
-from tilewright.compiler.tune.trials import decided, decisions_of, own_space, replay, tune
+from tilewright.compiler.tune.trials import decided, decisions_of, merge, own_space, replay, tune
 from tilewright.compiler.tune.trials import space as space_of
 from tilewright.compiler.tvm_compat import te
 from tilewright.hw.config import PRESETS
@@ -230,6 +230,22 @@ def test_decisions_without_a_schedule_are_named():
     with pytest.raises(ScheduleError, match=r"decisions \(3,\) give no schedule: "):
         decided(copy(), wrong)
     assert own_space(copy(), wrong).draw(random.Random(0)) == (3,)
+
+
+def test_databases_of_two_machines_are_merged(tmp_path):
+    """The fastest of both is replayed from the merged one, with the same cycles; trials of both are there once."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    found = [tune(product(), space(choices), TINY, trials=2, work_dir=folder)
+             for choices, folder in (((1, 2), here), ((2, 4), there))]  # fmt: skip
+    assert (merge(here, there), merge(here, there)) == (2, 0)
+    merged = replay(product(), TINY, here)
+    assert sorted(str(trial.decisions) for trial in merged.trials) == ["(1,)", "(2,)", "(2,)", "(4,)"], (
+        "of other choices"
+    )
+    assert merged.cycles == min(each.cycles for each in found)
+    assert cycles_of(build(merged.schedule, TINY).finish(), "timing") == merged.cycles
+    with pytest.raises(FileError, match="nowhere: holds no database; give a work_dir of tune"):
+        merge(here, tmp_path / "nowhere")
 
 
 def test_trials_of_a_function_are_new_ones(tmp_path):
