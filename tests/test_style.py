@@ -57,13 +57,13 @@ def test_files_that_modules_name_exist():
 BUDGET = {
     "hw": 9_630,
     "runtime": 13_310,
-    "compiler": 32_640,
+    "compiler": 32_880,
     "sim": 8_970,
     "boards": 4_975,
-    "cli": 10_310,
+    "cli": 10_440,
     "apps": 7_530,
     "tools": 3_720,
-    "tests": 68_960,
+    "tests": 69_240,
 }
 
 
