@@ -212,8 +212,11 @@ def command(
     key = read_token(speech.key_file) if speech.key_file else ""
     _check_network(model, about_runs)
     words, choices = _words(model, context), Choices(dram=where.dram, context=context)
-    executable = open_program(model, config, choices) if words is None else None
-    codec = open_codec(model, tokenizer, words or language_model(executable).words)
+    executable = None
+    if words is None:
+        executable = open_program(model, config, choices)
+        words = language_model(executable).words
+    codec = open_codec(model, tokenizer, words)
     template = _template(model, codec, speech)
     with report.progress(f"preparing {model}"):
         executable = executable or open_program(model, config, choices)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from .checkpoint import Checkpoint, Layer
-from .floats import FloatLlama
+from .floats import FloatLlama, Observe
 from .quantise import MATRICES, Matrix
 from .step import BLOCK, Lanes, padded
 
@@ -68,7 +68,7 @@ def few_bit_matrices(model: Checkpoint, texts: Sequence[Sequence[int]], static: 
     }
 
 
-def _one_layer(model: Checkpoint, layer: Layer, context: int, *observe: object) -> FloatLlama:
+def _one_layer(model: Checkpoint, layer: Layer, context: int, *observe: Observe) -> FloatLlama:
     return FloatLlama(replace(model, layers=(layer,), sizes=replace(model.sizes, layers=1)), context, *observe)
 
 

@@ -21,6 +21,7 @@ from .wide import WIDE_KIND, WideIntegers, stored_wide, wide_integers, wide_step
 FORMS = (Integers.form, WideIntegers.form)
 AnyIntegers = Integers | WideIntegers
 _LOSS = 1.1  # times the perplexity of float32: with more, the static form is not taken
+_FEW_BITS_WORK = 4  # times the tokens of texts of its own: rounding to few bits needs more than the ranges of values
 _TOKENS, _WORK = 64, 3e9  # that the choice reads, at most; times the weights
 
 
@@ -36,7 +37,7 @@ def integers_of(
     that of float32, with weights of 8 bits, else the wide one. With `weight_bits` 4 the matrices of layers have few
     bits; embedding and classifier keep 8. Raises as `calibrate`, `quantised` and `wide_integers`.
     """
-    texts = texts or own_texts(model)
+    texts = texts or own_texts(model, work=1 if weight_bits == 8 else _FEW_BITS_WORK)
     integers = _with_8_bits(model, texts, form)
     if weight_bits == 8:
         return integers
