@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -20,6 +21,7 @@ from .writer import Writer
 
 _TEMPLATE_BYTES = 1 << 20
 _PROMPT_CHARACTERS = 1 << 22  # that a template may make of the messages
+_SECONDS = 5.0  # that it may take for them: loops inside each other need no characters
 Message = Mapping[str, str]  # {"role": ..., "content": ...}
 
 
@@ -32,6 +34,7 @@ class Template:
     def __init__(self, model: str, codec: TextCodec, path: str | None = None):
         need("a chat template", "cli", "jinja2")
         import jinja2
+        from jinja2 import nodes
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         source, self._name = codec.template, f"{model}: its chat template"
@@ -39,14 +42,31 @@ class Template:
             source, self._name = read_template(path), path
         if source is None:
             raise UnsupportedError(f"{model}: has no chat template; give one with --template FILE")
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
+
+        class Environment(ImmutableSandboxedEnvironment):
+            def call(self, *arguments: Any, **values: Any) -> Any:  # macros and functions of a template
+                check_time()
+                return super().call(*arguments, **values)
+
+        def check_time() -> None:
+            if time.monotonic() > self._deadline:
+                _refuse(f"it takes more than {_SECONDS:g} s")
+
+        def timed(items: Iterable[Any]) -> Iterator[Any]:
+            for item in items:
+                check_time()
+                yield item
+
+        environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+        environment.filters["timed"] = timed
         environment.filters["tojson"] = _json
         environment.globals["raise_exception"] = _refuse
         self._codec = codec
         try:
-            self._template = environment.from_string(source)
+            tree = environment.parse(source)
+            for loop in tree.find_all(nodes.For):
+                loop.iter = nodes.Filter(loop.iter, "timed", [], [], None, None, lineno=loop.lineno)
+            self._template = environment.from_string(tree)
         except jinja2.TemplateSyntaxError as exc:
             raise FileError(f"{self._name}: line {exc.lineno}: {one_line(exc)}; give a template in Jinja") from None
         except Exception as exc:  # of the compiler of a template that somebody else wrote
@@ -56,6 +76,7 @@ class Template:
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of `messages`, with what begins the answer. Raises `InputError` for what the template refuses."""
         parts, size = list[str](), 0
+        self._deadline = time.monotonic() + _SECONDS
         try:
             for part in self._template.generate(messages=messages, add_generation_prompt=True, **self._names):
                 parts.append(part)

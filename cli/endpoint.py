@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import secrets
@@ -24,6 +25,7 @@ PORT = 8080
 CONNECTIONS = 32  # at a time; one of them has the device, the others wait
 REQUEST_BYTES = 1 << 20
 SILENCE = 30.0  # seconds after which a connection ends that brings or takes nothing
+_LINGER, _CHUNK = 2.0, 1 << 16  # seconds, and bytes at a time, in which what a caller still sends is read and dropped
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -38,6 +40,8 @@ def parse_address(text: str) -> tuple[str, int]:
         parts, host, port = None, "", 0
     if parts is None or parts.netloc != text or "@" in text:
         raise ConfigError(f"--serve {text!r}: is no ADDRESS:PORT; give one as 127.0.0.1:{PORT}")
+    if text.isdecimal():
+        raise ConfigError(f"--serve {text}: is no ADDRESS:PORT; for that port give :{text}")
     if not is_loopback(host):
         raise ConfigError(
             f"--serve {text}: others could read what travels to this address; give a local one, as 127.0.0.1:{PORT}, "
@@ -105,6 +109,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The model, or the list of it."""
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # what a body holds is no next request
         self._answered(self._get)
 
     def do_POST(self) -> None:
@@ -114,11 +120,17 @@ class _Handler(BaseHTTPRequestHandler):
     def _answered(self, answer: Any) -> None:
         try:
             self._check_key()
-            answer(urlsplit(self.path).path.rstrip("/"))
+            answer(self._path())
         except OSError:  # the caller is gone, or takes nothing
             self.close_connection = True
         except Exception as exc:
             self._refuse(error_of(exc))
+
+    def _path(self) -> str:
+        try:
+            return urlsplit(self.path).path.rstrip("/")
+        except ValueError:
+            raise Refused(f"{self.path[:80]!r} is no address; give a path, as /v1/models") from None
 
     def _check_key(self) -> None:
         kind, _, key = self.headers.get("Authorization", "").partition(" ")
@@ -206,6 +218,17 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, exc: Refused) -> None:
         self.close_connection = True  # the body may not have been read
         self._send(exc.status, exc.document())
+
+    def finish(self) -> None:
+        """End the connection when the caller has read all: closed with unread bytes, it would lose the answer."""
+        super().finish()
+        end = time.monotonic() + _LINGER
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            while (left := end - time.monotonic()) > 0:
+                self.connection.settimeout(left)
+                if not self.connection.recv(_CHUNK):
+                    break
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """An error of HTTP itself, in the protocol's form."""

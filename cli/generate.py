@@ -14,15 +14,16 @@ import click
 
 from ..boards.credentials import read_token
 from ..compiler.frontend import import_model
-from ..compiler.frontend.llama.checkpoint import read_checkpoint
-from ..compiler.frontend.llama.measure import perplexity
-from ..compiler.frontend.source import read_source
+from ..compiler.frontend.llama.checkpoint import describe, read_checkpoint
+from ..compiler.frontend.llama.forms import read_integers
+from ..compiler.frontend.llama.measure import Loss, perplexity
+from ..compiler.frontend.source import LLAMAS, read_source
 from ..compiler.graph import Graph, Operator
 from ..compiler.target.host import HostModel
 from ..compiler.target.variants import in_blocks
-from ..hw.errors import InputError, UnsupportedError
+from ..hw.errors import InputError, TilewrightError, UnsupportedError
 from ..runtime.executable import Executable, LaunchStep
-from ..runtime.language import TextCodec, codec_file, language_model, open_codec
+from ..runtime.language import TextCodec, language_model, open_codec
 from ..runtime.launch import Launch
 from ..runtime.sampling import Sampling
 from ..runtime.steps import runs_in
@@ -30,7 +31,7 @@ from ..sim.dram import ZYNQ_HP, Dram, load_dram, unshared
 from ..sim.profile import profile
 from ..sim.timing import predict
 from . import report
-from .chat import Conversation, Template, converse, read_template
+from .chat import Conversation, Template, converse
 from .completions import STOPS, Completions, Defaults
 from .endpoint import PORT, Endpoint, new_key, parse_address
 from .layers import run_rows
@@ -209,24 +210,27 @@ def command(
         _only_serving({"--prompt": prompt is not None, "--profile": profiles, "--json": as_json, **about_runs})
     place = None if speech.address is None else parse_address(speech.address)  # mistakes are refused before the work
     key = read_token(speech.key_file) if speech.key_file else ""
-    if speech.template is not None:
-        read_template(speech.template)
-    codec_file(model, tokenizer)
     _check_network(model, about_runs)
+    words, choices = _words(model, context), Choices(dram=where.dram, context=context)
+    executable = None
+    if words is None:
+        executable = open_program(model, config, choices)
+        words = language_model(executable).words
+    codec = open_codec(model, tokenizer, words)
+    template = _template(model, codec, speech)
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config, Choices(dram=where.dram, context=context))
+        executable = executable or open_program(model, config, choices)
         graph = _graph(model, context) if is_network(model) else None
-    codec = open_codec(model, tokenizer, language_model(executable).words)
     if compare:
         check_blocks(executable)
-    template = _template(model, codec, speech)
     with where.open(executable) as loaded:
         writer = Writer(loaded, executable, codec, graph if check else None)
         if place is not None:
             _serve(Completions(writer, Path(model).stem, template, _defaults(speech)), *place, key)
             return 0
+        failure: TilewrightError | None = None
         if template is not None:
-            found = _converse(writer, template, speech, prompt, not as_json)
+            found, failure = _converse(writer, template, speech, prompt, not as_json)
         else:
             found = write_text(writer, speech, prompt or "", not as_json)
         reports = loaded.reports
@@ -241,13 +245,15 @@ def command(
         result = shares(graph, executable, writer.positions, writer.blocks, clock, memory) | result
         steps = speech.tokens or min(_TOKENS, writer.model.context)
         result |= {"compared": recomputing(graph, executable, steps, clock, memory)} if compare else {}
-        result |= {"perplexity": _perplexity(model, context, graph, texts)} if texts else {}
+        result |= _loss(model, context, graph, texts).facts() if texts else {}
     if as_json:
         report.emit_json(result)
     else:
         profile.say(result)
         _summarise(result)
         say_remedy(cast("str | None", result["remedy"]))
+    if failure:
+        raise failure
     return int(bool(writer.wrong))
 
 
@@ -267,12 +273,20 @@ def write_text(writer: Writer, speech: Speech, prompt: str, echo: bool) -> dict[
     return {"text": prompt + answer.text, "tokens": writer.tokens, "finish": answer.finish}
 
 
-def _converse(writer: Writer, template: Template, speech: Speech, prompt: str | None, echo: bool) -> dict[str, Any]:
-    """Hold a conversation: its facts for JSON."""
+def _converse(
+    writer: Writer, template: Template, speech: Speech, prompt: str | None, echo: bool
+) -> tuple[dict[str, Any], TilewrightError | None]:
+    """Hold a conversation: its facts for JSON, and the error that ended it after at least one answer."""
     choose = speech.sampling.chooser(speech.seed or 0)
     conversation = Conversation(writer, template, choose, speech.system, speech.tokens, speech.stops)
-    converse(conversation, prompt, echo)
-    return {"turns": conversation.turns, "tokens": writer.tokens}
+    failure = None
+    try:
+        converse(conversation, prompt, echo)
+    except TilewrightError as exc:
+        if not conversation.turns:
+            raise
+        failure = exc
+    return {"turns": conversation.turns, "tokens": writer.tokens}, failure
 
 
 def _template(model: str, codec: TextCodec, speech: Speech) -> Template | None:
@@ -318,11 +332,19 @@ def _check_network(model: str, options: Mapping[str, object]) -> None:
         raise UnsupportedError(f"{model}: --texts compares with the float32 model; give that")
 
 
+def _words(model: str, context: int | None) -> int | None:
+    """The words of a Llama, so that a wrong tokenizer is found before it is compiled; None for a program."""
+    source = read_source(model, context=context) if is_network(model) else None
+    if source is not None and source.kind in LLAMAS:
+        return describe(source).sizes.words
+    return read_integers(source).sizes.words if source is not None and source.kind == ".npz" else None
+
+
 def _graph(model: str, context: int | None) -> Graph:
     return import_model(read_source(model, context=context))
 
 
-def _perplexity(model: str, context: int | None, graph: Graph, texts: int) -> dict[str, float]:
+def _loss(model: str, context: int | None, graph: Graph, texts: int) -> Loss:
     with report.progress(f"perplexity on {report.counted(texts, 'text')}"):
         return perplexity(read_checkpoint(read_source(model, context=context)), graph, texts)
 
@@ -370,8 +392,7 @@ def _summarise(result: dict) -> None:
             f"check: logits differ at positions {wrong}" if wrong else "check: all logits equal the interpreter's"
         )
     if "perplexity" in result:
-        found = result["perplexity"]
-        report.say(f"perplexity: {found['int8']:.3f} in int8, {found['float32']:.3f} in float32")
+        report.say_loss(result)
 
 
 PARTS = ("weights", "attention", "norms", "rest")

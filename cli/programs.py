@@ -103,26 +103,30 @@ def compile_source(source: str, cfg: Config, choices: Choices = NO_CHOICES) -> E
     given |= {"input_types": choices.input_types, "shapes": choices.shapes, "context": choices.context}
     given["resident"] = choices.resident
     target = read_target(choices.target, cfg, memory)
-    return compile_model(source, cfg, choices.contract, **given, dram=memory, target=target)
+    executable = compile_model(source, cfg, choices.contract, **given, dram=memory, target=target)
+    check_room(source, cfg, choices.context, wide=any(state.dtype == "int16" for state in executable.states))
+    return executable
 
 
-def check_room(source: str, cfg: Config, context: int | None = None) -> None:
-    """Raise `CapacityError` for a Llama in float that the memory of the board of `cfg` does not hold as int8.
+def check_room(source: str, cfg: Config, context: int | None = None, wide: bool = False) -> None:
+    """Raise `CapacityError` for a Llama in float whose integers the memory of the board of `cfg` does not hold.
 
-    A configuration whose name begins as a board's is for that; of others all that the accelerator reaches is room.
+    Caches are counted as those of the static form, unless `wide` says, or biases in the file, that it gets the wide
+    one. A configuration whose name begins as a board's is for that; of others all that the accelerator reaches is room.
     """
     if not os.path.exists(source) or kind_of(source) not in LLAMAS:
         return
     from ..compiler.frontend.llama.checkpoint import describe, device_bytes
 
-    sizes = describe(read_source(source, context=context)).sizes
-    weights, caches = device_bytes(sizes)
+    described = describe(read_source(source, context=context))
+    sizes = described.sizes
+    weights, caches = device_bytes(sizes, wide or described.biases)
     boards = [load_board(name) for name in BOARDS if cfg.name.startswith(name)]
     room, what = (boards[0].reachable, boards[0].name) if boards else (_ADDRESSES, "the accelerator")
     if weights + caches > room:
         parts = f"{weights >> 20:,} of weights, {caches >> 20:,} of caches for {sizes.context:,} tokens"
         raise CapacityError(
-            f"{source}: needs {weights + caches >> 20:,} MiB as int8 ({parts}), {what} has {room >> 20:,}; "
+            f"{source}: needs {weights + caches >> 20:,} MiB in integers ({parts}), {what} has {room >> 20:,}; "
             "take a smaller model, or a shorter --context"
         )
 

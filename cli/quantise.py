@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +15,18 @@ from ..apps.quantise.api import inspect as inspect_float
 from ..apps.quantise.result import Comparison, Quantised, ways_table
 from ..apps.quantise.samples import Pictures
 from ..apps.quantise.times import predict, predict_float
-from ..compiler.frontend.llama.checkpoint import Checkpoint, read_checkpoint
+from ..compiler.frontend.llama.checkpoint import Sizes, describe, read_checkpoint
 from ..compiler.frontend.llama.forms import FORMS, integers_of, logits_of, step_of
 from ..compiler.frontend.llama.measure import measured_texts, perplexities
 from ..compiler.frontend.llama.quantise import LENGTH
+from ..compiler.frontend.llama.wide import WideIntegers
 from ..compiler.frontend.source import LLAMAS, check_kind, kind_of, read_source
 from ..hw.config import Config, load_config
 from ..hw.errors import FileError, InputError, TilewrightError, UnsupportedError, one_line
-from ..hw.foreign import TEXT_BYTES, read_npz, read_regular
+from ..hw.foreign import TEXT_BYTES, read_npz, read_regular, whole_number
 from ..hw.needs import need
 from ..runtime.files import atomic_write
-from ..runtime.language import open_codec
+from ..runtime.language import TextCodec, open_codec
 from . import report
 from .options import config_option, context_option, json_option, picture_options, shape_option
 from .programs import check_output, check_room
@@ -62,10 +65,16 @@ _LEAST_GAIN = 1.05  # times faster: less is no gain
 @context_option
 @click.option(
     "--texts",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Of a checkpoint: print the perplexity on N texts that the model writes, others than those of the scales. "
-    f"[{_TEXTS}]",
+    metavar="N|FILE.txt",
+    help="Of a checkpoint: print the perplexity on N texts, every fourth line of --calibration, else what the model "
+    f"writes; or on the lines of a file. None of them is of the calibration. [{_TEXTS}]",
+)
+@click.option(
+    "--weight-bits",
+    type=click.Choice(["8", "4"]),
+    default="8",
+    show_default=True,
+    help="Of a Llama: the bits of weights in layers; 4 with an integer scale for each 16 inputs of an output channel.",
 )
 @click.option(
     "--form",
@@ -87,7 +96,8 @@ def command(
     config: str,
     tokenizer: str | None,
     context: int | None,
-    texts: int | None,
+    texts: str | None,
+    weight_bits: str,
     form: str | None,
     force: bool,
     as_json: bool,
@@ -112,11 +122,18 @@ def command(
         for option, value in given.items():
             if value:
                 raise UnsupportedError(f"{model}: {option} is for networks, {' or '.join(FORMATS)}; drop it")
-        check_room(model, load_config(config), context)
-        texts = _TEXTS if texts is None else texts
-        _language_model(model, output, calibration, tokenizer, context, texts, form, force, as_json)
+        room = partial(check_room, model, load_config(config), context)
+        room(form == WideIntegers.form)
+        facts = _language_model(
+            model, output, calibration, tokenizer, context, texts, int(weight_bits), form, force, room
+        )
+        if as_json:
+            report.emit_json(facts)
+        else:
+            _say_language_model(facts)
         return
-    for option, value in {"--tokenizer": tokenizer, "--texts": texts, "--context": context, "--form": form}.items():
+    given = {"--tokenizer": tokenizer, "--texts": texts, "--context": context, "--form": form}
+    for option, value in (given | {"--weight-bits": None if weight_bits == "8" else weight_bits}).items():
         if value is not None:
             raise UnsupportedError(f"{model}: {option} is for a Llama; drop it")
     cfg = load_config(config)
@@ -275,53 +292,71 @@ def _language_model(
     calibration: str | None,
     tokenizer: str | None,
     context: int | None,
-    texts: int,
+    measured_on: str | None,
+    weight_bits: int,
     form: str | None,
     force: bool,
-    as_json: bool,
-) -> None:
-    if tokenizer is not None and calibration is None:
-        raise click.UsageError(f"--tokenizer {tokenizer} is for the texts of --calibration; give both or neither")
-    if not texts and not force:
+    room: Callable[[bool], None],
+) -> dict[str, Any]:
+    """Write the integers of a Llama: their facts for JSON. `room` raises where a board has none for the wide form."""
+    count = whole_number(str(_TEXTS) if measured_on is None else measured_on)
+    file = measured_on if count is None else None
+    if tokenizer is not None and calibration is None and file is None:
+        raise click.UsageError(
+            f"--tokenizer {tokenizer} is for the texts of --calibration or --texts FILE; give one of them"
+        )
+    if count == 0 and not force:
         raise click.UsageError("--texts 0 measures nothing, so that a bad model would be written; give --force, too")
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output': the file of integers to write, X.npz")
-    check_output(output, (".npz",), {"MODEL": model, "--tokenizer": tokenizer, "--calibration": calibration})
+    sources = {"MODEL": model, "--tokenizer": tokenizer, "--calibration": calibration, "--texts": file}
+    check_output(output, (".npz",), sources)
+    sizes = describe(read_source(model, context=context)).sizes
+    codec = None if calibration is None and file is None else open_codec(model, tokenizer, sizes.words)
+    files = (calibration, "a text file"), (file, "a number of texts or a text file")
+    given, measured = (_lines(path, wanted, codec, sizes) if codec and path else [] for path, wanted in files)
+    if given and count:
+        if len(given) == 1:
+            raise FileError(
+                f"{calibration}: holds one text, and measuring needs another; add lines, or give --texts FILE"
+            )
+        held = range(3, len(given), 4)[:count] or range(len(given) - 1, len(given))
+        measured = [given[k] for k in held]
+        given = [text for k, text in enumerate(given) if k not in held]
     checkpoint = read_checkpoint(read_source(model, context=context))
-    given = _texts(model, checkpoint, tokenizer, calibration)
     with report.progress(f"quantising {model}") as advance:
-        integers = integers_of(checkpoint, given, form)
+        integers = integers_of(checkpoint, given, form, weight_bits)
+        room(integers.form == WideIntegers.form)
         step_of(integers)  # raises for one that cannot be computed
-        measured = given[:texts] if given else measured_texts(checkpoint, texts) if texts else []
+        measured = measured or (measured_texts(checkpoint, count) if count else [])
         advance(what=f"perplexity on {report.counted(len(measured), 'text')}")
-        found = perplexities(checkpoint, logits_of(integers, checkpoint.sizes.context), measured) if measured else {}
-        if found and found["int8"] > _MOST_LOSS * found["float32"] and not force:
+        loss = perplexities(checkpoint, logits_of(integers, sizes.context), measured) if measured else None
+        if loss and loss.integers > _MOST_LOSS * loss.float32 and not force:
             raise UnsupportedError(
-                f"{model}: the {integers.form} form has a perplexity of {found['int8']:.3f} in integers, "
-                f"{found['float32']:.3f} in float32: more than twice as much; "
+                f"{model}: the {integers.form} form has a perplexity of {loss.integers:.3f} in integers, "
+                f"{loss.float32:.3f} in float32: more than twice as much; "
                 f"{'give --form wide' if integers.form != 'wide' else 'calibrate with other texts'}, or write it "
                 "all the same with --force"
             )
         integers.save(output)
-    nbytes = Path(output).stat().st_size
-    if as_json:
-        facts = {"model": model, "integers": output, "bytes": nbytes, "form": integers.form, "perplexity": found}
-        report.emit_json(facts)
-        return
-    report.say(f"{output}: {integers.form} form, {nbytes / 1000:,.0f} kB")
-    if found:
-        report.say(f"perplexity: {found['int8']:.3f} in integers, {found['float32']:.3f} in float32")
+    facts = {"model": model, "integers": output, "bytes": Path(output).stat().st_size, "form": integers.form}
+    facts |= {"weight_bits": weight_bits, "texts": len(measured), "tokens": sum(map(len, measured))}
+    return facts | (loss.facts() if loss else {})
 
 
-def _texts(path: str, model: Checkpoint, tokenizer: str | None, calibration: str | None) -> list[list[int]] | None:
-    """The tokens of a file's lines; None without a file. Raises as `open_codec`."""
-    if calibration is None:
-        return None
-    known = open_codec(path, tokenizer, model.sizes.words)
-    text = read_regular(calibration, "a text file", TEXT_BYTES).decode(errors="replace")
-    most = min(LENGTH, model.sizes.context)
-    texts = [[*known.begin, *known.encode(line.strip())][:most] for line in text.splitlines() if line.strip()]
-    texts = [tokens for tokens in texts if tokens]
+def _say_language_model(facts: dict[str, Any]) -> None:
+    bits = "" if facts["weight_bits"] == 8 else f", weights of {facts['weight_bits']} bits"
+    report.say(f"{facts['integers']}: {facts['form']} form{bits}, {facts['bytes'] / 1000:,.0f} kB")
+    if "perplexity" in facts:
+        report.say_loss(facts)
+
+
+def _lines(path: str, wanted: str, codec: TextCodec, sizes: Sizes) -> list[list[int]]:
+    """The tokens of a file's lines, long ones in texts of at most `LENGTH`. Raises `FileError` for a file without."""
+    text = read_regular(path, wanted, TEXT_BYTES).decode(errors="replace")
+    size = max(min(LENGTH, sizes.context) - len(codec.begin), 1)
+    lines = [codec.encode(line.strip()) for line in text.splitlines() if line.strip()]
+    texts = [[*codec.begin, *line[k : k + size]] for line in lines for k in range(0, len(line), size)]
     if not texts:
-        raise FileError(f"{calibration}: holds no text; give a file with a text in each line")
+        raise FileError(f"{path}: holds no text; give a file with a text in each line")
     return texts

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -53,6 +53,15 @@ def say_contract(contract: str | None) -> None:
     """Print the rounding contract of a network; nothing of a program that was not a network."""
     if contract is not None:
         say(f"rounding contract: {contract} ({_CONTRACTS[contract]})")
+
+
+def say_loss(facts: Mapping[str, Any]) -> None:
+    """Print what the integers of a language model lose: `perplexity` and `agreement` of `facts`."""
+    found, share = facts["perplexity"], facts["agreement"]
+    say(
+        f"perplexity: {found['integers']:.3f} in integers, {found['float32']:.3f} in float32; "
+        f"the same most likely token at {100 * share:.1f} % of the positions"
+    )
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], total: Sequence[object] | None = None) -> None:

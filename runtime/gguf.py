@@ -1,4 +1,4 @@
-"""Reads the head of a GGUF file of llama.cpp: its facts, and where its tensors lie. The tensors are not touched."""
+"""Reads the header of a GGUF file of llama.cpp: its facts, and where its tensors lie. The tensors are not read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_ALIGNMENT = 1 << 20
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorInfo:
     """A tensor in the file: `shape` in numpy's order, the number of its type, and the byte where its data begin."""
 
     shape: tuple[int, ...]
@@ -28,11 +28,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Gguf:
-    """The head of the file at `path`: `facts`, lists among them, and the places of `tensors`, by name."""
+    """The header of the file at `path`: `facts`, lists among them, and what it says of `tensors`, by name."""
 
     path: Path
     facts: dict[str, Any]
-    tensors: dict[str, Place]
+    tensors: dict[str, TensorInfo]
 
     def fact(self, key: str, kind: type, default: Any = None) -> Any:
         """The fact `key`, an int, float, str, bool or list, or `default`. Raises `FileError` where it is another."""
@@ -45,41 +45,41 @@ class Gguf:
 
 
 def read_gguf(path: str | Path, content: bytes) -> Gguf:
-    """The head of a GGUF file with this `content`.
+    """The header of a GGUF file with this `content`.
 
     Raises `FileError` for a file that is truncated or damaged, `UnsupportedError` for another version.
     """
-    head = _Head(Path(path), content)
+    reader = _Reader(Path(path), content)
     if content[: len(MAGIC)] != MAGIC:
         raise FileError(f"{path}: is no GGUF file")
-    head.at = len(MAGIC)
-    version = head.number("I")
+    reader.at = len(MAGIC)
+    version = reader.number("I")
     if version not in _VERSIONS:
         raise UnsupportedError(f"{path}: version {version} of GGUF; must be 2 or 3, little-endian; convert it again")
-    tensor_count, fact_count = head.number("Q"), head.number("Q")
-    facts, tensors = dict[str, Any](), dict[str, Place]()
+    tensor_count, fact_count = reader.number("Q"), reader.number("Q")
+    facts, tensors = dict[str, Any](), dict[str, TensorInfo]()
     for _ in range(fact_count):
-        key = head.string()
+        key = reader.string()
         if key in facts:
             raise FileError(f"{path}: has the fact {key[:60]!r} twice; the file is damaged")
-        facts[key] = head.value(head.number("I"))
+        facts[key] = reader.value(reader.number("I"))
     for _ in range(tensor_count):
-        name, dims = head.string(), head.number("I")
+        name, dims = reader.string(), reader.number("I")
         if name in tensors or not 0 < dims <= _MOST_DIMS:
             raise FileError(f"{path}: tensor {name[:60]!r} comes twice or has {dims} dimensions; the file is damaged")
-        shape = tuple(reversed([head.number("Q") for _ in range(dims)]))
+        shape = tuple(reversed([reader.number("Q") for _ in range(dims)]))
         if 0 in shape:
             raise FileError(f"{path}: tensor {name[:60]!r} has a dimension of 0; the file is damaged")
-        tensors[name] = Place(shape, head.number("I"), head.number("Q"))
+        tensors[name] = TensorInfo(shape, reader.number("I"), reader.number("Q"))
     alignment = facts.get("general.alignment", 32)
     if type(alignment) is not int or not 0 < alignment <= _MOST_ALIGNMENT:
         raise FileError(f"{path}: general.alignment = {alignment!r:.40}, must be 1 to {_MOST_ALIGNMENT}")
-    start = -(-head.at // alignment) * alignment
-    placed = {name: Place(p.shape, p.kind, start + p.start) for name, p in tensors.items()}
-    return Gguf(head.path, facts, placed)
+    start = -(-reader.at // alignment) * alignment
+    placed = {name: TensorInfo(p.shape, p.kind, start + p.start) for name, p in tensors.items()}
+    return Gguf(reader.path, facts, placed)
 
 
-class _Head:
+class _Reader:
     """Reads values one after another, `at` the byte where the next begins."""
 
     def __init__(self, path: Path, content: bytes):
@@ -89,7 +89,7 @@ class _Head:
         """The next `count` bytes."""
         if count > len(self._content) - self.at:
             raise FileError(
-                f"{self.path}: its head ends behind its {len(self._content):,} bytes; the file is truncated"
+                f"{self.path}: its header ends after its {len(self._content):,} bytes; the file is truncated"
             )
         self.at += count
         return self._content[self.at - count : self.at]
@@ -103,7 +103,7 @@ class _Head:
         try:
             return self.bytes(self.number("Q")).decode()
         except UnicodeDecodeError:
-            raise FileError(f"{self.path}: a text of its head is no UTF-8; the file is damaged") from None
+            raise FileError(f"{self.path}: a text of its header is no UTF-8; the file is damaged") from None
 
     def value(self, kind: int) -> Any:
         """A fact of a kind: a number, a text or a list of one of these."""

@@ -49,10 +49,16 @@ class TextCodec(Protocol):
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of `tokens`, which follow `begin`."""
-        ...
+        return b"".join(map(self.piece, [*(self.begin[-1:] or [NOTHING]), *tokens], tokens)).decode(errors="replace")
 
 
-class Pieces:
+def spelled(piece: bytes) -> bytes:
+    """The byte that a piece such as `<0x41>` stands for; any other piece itself."""
+    byte = _BYTE.fullmatch(piece)
+    return bytes([int(byte[1], 16)]) if byte else piece
+
+
+class Pieces(TextCodec):
     """A `TextCodec` of pieces of text, which are merged by their scores, the highest first.
 
     `names` are special tokens, by how a text writes them, `always` those of them that every text means. No text merges
@@ -132,12 +138,7 @@ class Pieces:
         piece = self.pieces[token]
         if self._spaced and previous in (*self.begin[-1:], NOTHING):
             piece = piece.removeprefix(b" ")
-        byte = _BYTE.fullmatch(piece)
-        return bytes([int(byte[1], 16)]) if byte else piece
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """As of `TextCodec`."""
-        return b"".join(map(self.piece, [*(self.begin[-1:] or [NOTHING]), *tokens], tokens)).decode(errors="replace")
+        return spelled(piece)
 
 
 class Tokenizer(Pieces):

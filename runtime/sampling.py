@@ -73,8 +73,3 @@ class Sampling:
             return int(rng.choice(len(found), p=found)) if self.temperature else int(found.argmax())
 
         return choose
-
-
-def most_likely(logits: Array, tokens: Sequence[int]) -> int:
-    """The token with the largest logit, the first of several."""
-    return int(logits.argmax())

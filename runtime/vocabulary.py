@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 from collections.abc import Collection, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -16,11 +15,10 @@ from ..hw.errors import FileError, InputError, UnsupportedError
 from ..hw.foreign import TEXT_BYTES, map_regular, read_json, read_regular
 from ..hw.needs import need
 from .gguf import MAGIC, Gguf, read_gguf
-from .pieces import NOTHING, Pieces, TextCodec
+from .pieces import NOTHING, Pieces, TextCodec, spelled
 
 TOKENIZER = "tokenizer.json"
 _SPACE = "▁"  # in place of a space in SentencePiece's pieces
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # the piece of one byte
 # of special tokens that end a text, whatever else a file says
 _ENDS = ("</s>", "<|endoftext|>", "<|im_end|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>")
 _CONTROL, _USER, _UNUSED = 3, 4, 5  # kinds of tokens in a GGUF file
@@ -51,7 +49,7 @@ def read_codec(path: Path, words: int) -> TextCodec:
     return _of_json(path, words)
 
 
-class Vocabulary:
+class Vocabulary(TextCodec):
     """A `TextCodec` of the package tokenizers: `made` is its tokenizer, of a model of `words`."""
 
     def __init__(
@@ -104,10 +102,6 @@ class Vocabulary:
         piece = self._pieces[token]
         return piece.removeprefix(b" ") if self._strips and previous in (*self.begin[-1:], NOTHING) else piece
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """As of `TextCodec`."""
-        return b"".join(map(self.piece, [*(self.begin[-1:] or [NOTHING]), *tokens], tokens)).decode(errors="replace")
-
 
 def _is_byte_level(made: Any) -> bool:
     """Whether pieces are bytes, each spelled as a character, as GPT-2's."""
@@ -132,8 +126,7 @@ def _of_bytes(piece: str) -> bytes:
 
 def _of_spaces(piece: str) -> bytes:
     """The bytes of one of SentencePiece's pieces."""
-    byte = _BYTE.fullmatch(piece)
-    return bytes([int(byte[1], 16)]) if byte else piece.replace(_SPACE, " ").encode()
+    return spelled(piece.replace(_SPACE, " ").encode())
 
 
 @contextlib.contextmanager
@@ -200,10 +193,10 @@ def _template(folder: Path, facts: dict[str, Any]) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _of_gguf(head: Gguf, words: int) -> TextCodec:
+def _of_gguf(file: Gguf, words: int) -> TextCodec:
     """The codec in a GGUF file."""
-    path, kind = head.path, head.fact("tokenizer.ggml.model", str, "none")
-    tokens, kinds = head.fact("tokenizer.ggml.tokens", list, []), head.fact("tokenizer.ggml.token_type", list, [])
+    path, kind = file.path, file.fact("tokenizer.ggml.model", str, "none")
+    tokens, kinds = file.fact("tokenizer.ggml.tokens", list, []), file.fact("tokenizer.ggml.token_type", list, [])
     kinds = kinds or [1] * len(tokens)
     if len(tokens) != words:
         raise FileError(
@@ -213,25 +206,25 @@ def _of_gguf(head: Gguf, words: int) -> TextCodec:
         raise FileError(f"{path}: its tokens are no texts, or {len(kinds)} of them have a type; the file is damaged")
 
     def numbers(*keys: str) -> list[int]:
-        found = [head.fact(f"tokenizer.ggml.{key}", int, -1) for key in keys]
+        found = [file.fact(f"tokenizer.ggml.{key}", int, -1) for key in keys]
         if any(token >= words for token in found):
             raise FileError(f"{path}: {' or '.join(keys)} is not among its {words:,} tokens; the file is damaged")
         return [token for token in found if token >= 0]
 
     if kind not in ("gpt2", "llama"):
         raise UnsupportedError(f"{path}: a tokenizer of kind {kind!r:.40}; must be gpt2 or llama, or give --tokenizer")
-    begins = head.fact("tokenizer.ggml.add_bos_token", bool, kind == "llama")
+    begins = file.fact("tokenizer.ggml.add_bos_token", bool, kind == "llama")
     begin = tuple(numbers("bos_token_id")) if begins else ()
     ends = frozenset(numbers("eos_token_id", "eot_token_id", "eom_token_id"))
-    template = head.fact("tokenizer.chat_template", str)
+    template = file.fact("tokenizer.chat_template", str)
     named = {f"{key}_token": tokens[token] for key in ("bos", "eos") for token in numbers(f"{key}_token_id")}
     if kind == "llama":
-        return _scored(head, tokens, kinds, begin, ends, template, named)
-    return Vocabulary(path, _byte_pairs(head, tokens, kinds), words, begin, ends, template, named)
+        return _scored(file, tokens, kinds, begin, ends, template, named)
+    return Vocabulary(path, _byte_pairs(file, tokens, kinds), words, begin, ends, template, named)
 
 
 def _scored(
-    head: Gguf,
+    file: Gguf,
     tokens: list[str],
     kinds: list[int],
     begin: tuple[int, ...],
@@ -240,34 +233,34 @@ def _scored(
     named: Mapping[str, str],
 ) -> Pieces:
     """The codec of a vocabulary with scores."""
-    scores = head.fact("tokenizer.ggml.scores", list, [])
+    scores = file.fact("tokenizer.ggml.scores", list, [])
     if len(scores) != len(tokens) or not all(isinstance(s, float) and not math.isnan(s) for s in scores):
-        raise FileError(f"{head.path}: {len(tokens):,} tokens need as many scores, all numbers; the file is damaged")
+        raise FileError(f"{file.path}: {len(tokens):,} tokens need as many scores, all numbers; the file is damaged")
     names = {name: k for k, (name, kind) in enumerate(zip(tokens, kinds)) if kind in (_CONTROL, _USER)}
     always = [name for name, k in names.items() if kinds[k] == _USER]
     apart = {*names.values(), *(k for k, kind in enumerate(kinds) if kind == _UNUSED)}
     hidden = {k for k, kind in enumerate(kinds) if kind == _CONTROL}
     pieces = [b"" if k in hidden else name.replace(_SPACE, " ").encode() for k, name in enumerate(tokens)]
     ends |= {names[name] for name in _ENDS if name in names}
-    spaced = head.fact("tokenizer.ggml.add_space_prefix", bool, True)
+    spaced = file.fact("tokenizer.ggml.add_space_prefix", bool, True)
     return Pieces(pieces, scores, begin, ends, template, names, always, apart, spaced, named)
 
 
-def _byte_pairs(head: Gguf, tokens: list[str], kinds: list[int]) -> Any:
+def _byte_pairs(file: Gguf, tokens: list[str], kinds: list[int]) -> Any:
     """A tokenizer of the package tokenizers: GPT-2's byte pairs, cut as the file's pre-tokenizer does."""
-    need(f"{head.path}", "language", "tokenizers")
+    need(f"{file.path}", "language", "tokenizers")
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    cut = head.fact("tokenizer.ggml.pre", str, "none")
+    cut = file.fact("tokenizer.ggml.pre", str, "none")
     if cut not in _CUTS:
         known = ", ".join(_CUTS)
         raise UnsupportedError(
-            f"{head.path}: a pre-tokenizer {cut!r:.40}; must be {known}, or give tokenizer.json with --tokenizer"
+            f"{file.path}: a pre-tokenizer {cut!r:.40}; must be {known}, or give tokenizer.json with --tokenizer"
         )
-    parts = (str(pair).partition(" ") for pair in head.fact("tokenizer.ggml.merges", list, []))
+    parts = (str(pair).partition(" ") for pair in file.fact("tokenizer.ggml.merges", list, []))
     merges = [(first, second) for first, _, second in parts]
     vocabulary = {name: k for k, name in enumerate(tokens)}
-    with _named(f"{head.path}: its merges do not fit its tokens"):
+    with _named(f"{file.path}: its merges do not fit its tokens"):
         made: Any = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=cut == "llama-bpe"))
     if cut == "qwen2":
         made.normalizer = normalizers.NFC()

@@ -41,6 +41,29 @@ class _OfRows(Operator):
             self.expect("the gains", (str(gain.dtype), gain.shape), ("int16", self.x.shape[1:]))
 
 
+class _WithScales(_OfRows):
+    """Base of operators with a real scale for each channel, or row of a table."""
+
+    scales: np.ndarray
+
+    @property
+    def mantissas(self) -> tuple[np.ndarray, np.ndarray]:
+        """`scales` as (multipliers, exponents)."""
+        return mantissas(self.scales)
+
+
+class _WithFactor(_OfRows):
+    """Base of operators with a real factor."""
+
+    factor: float
+
+    @property
+    def mantissa(self) -> tuple[int, int]:
+        """`factor` as (multiplier, exponent)."""
+        multiplier, exponent = mantissas(self.factor)
+        return int(multiplier), int(exponent)
+
+
 @dataclass(frozen=True, eq=False)
 class TokenBytes(_OfRows):
     """int8 (1, C, 2 * T, 1): the bytes of rows (T, C), times `gain`, int16 (C,), if given, in 16 bits."""
@@ -72,7 +95,7 @@ class TokenScales(_OfRows):
 
 
 @dataclass(frozen=True, eq=False)
-class ScaleTokenSums(_OfRows):
+class ScaleTokenSums(_WithScales):
     """int16 or int32 (T, C): sums (1, C, 2 * T, 1) times scales of tokens (T, 2) and channels, plus an int32 `bias`.
 
     A third input, the residual, is added. Results saturate.
@@ -88,11 +111,6 @@ class ScaleTokenSums(_OfRows):
         self.expect("whether results are int16 or int32", self.output.dtype in ("int16", "int32"), True)
         self.expect_output(self.x.shape[2] // 2, self.x.shape[1])
         self.expect("the scales' and bias' shapes", {self.scales.shape, self.bias.shape}, {self.x.shape[1:2]})
-
-    @property
-    def mantissas(self) -> tuple[np.ndarray, np.ndarray]:
-        """`scales` as (multipliers, exponents)."""
-        return mantissas(self.scales)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +128,7 @@ class TokenLogits(_OfRows):
 
 
 @dataclass(frozen=True, eq=False)
-class EmbedTokens(_OfRows):
+class EmbedTokens(_WithScales):
     """int32 (T, C): rows of `table`, int8 (words, C), at the tokens, int32 (T,), times the row's `scales` (words,)."""
 
     host = (Kernel("embed_tokens", "", "table multiplier=mantissas.0 exponent=mantissas.1"),)
@@ -122,11 +140,6 @@ class EmbedTokens(_OfRows):
         self.expect_types("int32", "int32")
         self.expect_output(*self.x.shape, self.table.shape[1])
         self.expect("the scales' shape", self.scales.shape, self.table.shape[:1])
-
-    @property
-    def mantissas(self) -> tuple[np.ndarray, np.ndarray]:
-        """`scales` as (multipliers, exponents)."""
-        return mantissas(self.scales)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +175,7 @@ class WriteTokens(_OfRows):
 
 
 @dataclass(frozen=True, eq=False)
-class CacheAttention(_OfRows):
+class CacheAttention(_WithFactor):
     """int16 (T, heads * D): attention of the queries in the rows over a cache (N, 2 * kv_heads * D).
 
     The cache is the second input, the position the third. `factor` times a sum of products is a score in steps of
@@ -185,18 +198,12 @@ class CacheAttention(_OfRows):
         return self.inputs[1].shape[1] // 2 // self.kv_heads
 
     @property
-    def mantissa(self) -> tuple[int, int]:
-        """`factor` as (multiplier, exponent)."""
-        multiplier, exponent = mantissas(self.factor)
-        return int(multiplier), int(exponent)
-
-    @property
     def macs(self) -> int:
         return 2 * self.x.shape[0] * self.heads * self.head * self.inputs[1].shape[0]
 
 
 @dataclass(frozen=True, eq=False)
-class GatedProduct(_OfRows):
+class GatedProduct(_WithFactor):
     """int32 (T, C): the SiLU of the gates, the first half of rows (T, 2 * C), times the second half, over 2**shift.
 
     `factor` times a gate has 12 fractional bits. Results saturate.
@@ -210,9 +217,3 @@ class GatedProduct(_OfRows):
     def check(self) -> None:
         self.expect_types("int32", "int32")
         self.expect_output(self.x.shape[0], self.x.shape[1] // 2)
-
-    @property
-    def mantissa(self) -> tuple[int, int]:
-        """`factor` as (multiplier, exponent)."""
-        multiplier, exponent = mantissas(self.factor)
-        return int(multiplier), int(exponent)

@@ -80,7 +80,7 @@ def rms_norm(x: Int8, *, multiplier: AnyArray, exponent: AnyArray) -> Int8:
 
 
 def rotate(x: Int8, position: Int32, *, cosine: Int16, sine: Int16) -> Int8:
-    """Rotary embedding of int8 `x` (T, C * 2W): in each of C chunks element k of both halves are a pair, turned.
+    """Rotary embedding of int8 `x` (T, C * 2W): in each of C chunks element k of both halves are a pair, rotated.
 
     The angles of a row are row `position` of `cosine` and `sine`, int16 (positions, W) in Q1.14.
     """
@@ -88,8 +88,8 @@ def rotate(x: Int8, position: Int32, *, cosine: Int16, sine: Int16) -> Int8:
     c, s = (angles[places][:, None].astype(np.int64) for angles in (cosine, sine))
     halves = x.reshape(len(x), -1, 2, cosine.shape[1]).astype(np.int64)
     first, second = halves[:, :, 0], halves[:, :, 1]
-    turned = np.stack([first * c - second * s, first * s + second * c], 2)
-    return requantise(turned, *TURN, 0).reshape(x.shape)
+    rotated = np.stack([first * c - second * s, first * s + second * c], 2)
+    return requantise(rotated, *TURN, 0).reshape(x.shape)
 
 
 def write_rows(cache: Int8, rows: Int8, position: Int32) -> Int8:

@@ -53,7 +53,7 @@ def _of_16_bits(x: Int64, least: int) -> tuple[Int64, Int64]:
     return scaled(x, -exponent), exponent
 
 
-def _gained(x: AnyArray, gain: Int16 | None) -> tuple[Int64, Int64, Int64, Int64]:
+def _times_gains(x: AnyArray, gain: Int16 | None) -> tuple[Int64, Int64, Int64, Int64]:
     """(rows times the gains in 16 bits, their exponents, rows before it in 16 bits, their exponents)."""
     rows, before = _of_16_bits(x.astype(np.int64), 0)
     values, exponent = _of_16_bits(rows if gain is None else rows * gain, -15)
@@ -65,7 +65,7 @@ def token_bytes(x: AnyArray, *, gain: Int16 | None = None) -> Int8:
 
     A value is 256 times the high byte plus the low one, both signed. The largest of a row is from 2**14 on.
     """
-    values = _gained(x, gain)[0]
+    values = _times_gains(x, gain)[0]
     high = (values + 128) >> 8
     both = np.concatenate([high, values - 256 * high]).astype(np.int8)
     return np.ascontiguousarray(both.T[None, :, :, None])
@@ -77,7 +77,7 @@ def token_scales(x: AnyArray, *, gain: Int16 | None = None, epsilon: int = 0) ->
     With `gain` they are divided by the root of the sum of squares of `x`, to which `epsilon` is added, and multiplied
     by 2**20.
     """
-    _, exponent, rows, before = _gained(x, gain)
+    _, exponent, rows, before = _times_gains(x, gain)
     if gain is None:
         return np.concatenate([np.ones_like(exponent), exponent + before], -1).astype(np.int32)
     squares = np.maximum((rows * rows).sum(-1, keepdims=True) + (epsilon >> np.minimum(2 * before, 62)), 1)
@@ -86,7 +86,7 @@ def token_scales(x: AnyArray, *, gain: Int16 | None = None, epsilon: int = 0) ->
     return np.concatenate([root, exponent - half], -1).astype(np.int32)
 
 
-def _joined(acc: Int32) -> Int64:
+def _sums_of_values(acc: Int32) -> Int64:
     """int64 (T, C): the sums of values from those of their bytes (1, C, 2 * T, 1)."""
     high, low = np.split(acc[0, :, :, 0].T.astype(np.int64), 2)
     return 256 * high + low
@@ -100,7 +100,7 @@ def scale_token_sums(
     A channel's scale is `multiplier * 2**exponent`. A `residual` (T, C) is added. Results saturate.
     """
     factors = scales[:, :1].astype(np.int64) * multiplier
-    y = scaled(_joined(acc) * factors, scales[:, 1:].astype(np.int64) + exponent)
+    y = scaled(_sums_of_values(acc) * factors, scales[:, 1:].astype(np.int64) + exponent)
     y = np.clip(y, -(1 << 31), (1 << 31) - 1) + bias + (residual[0].astype(np.int64) if residual else 0)
     info = np.iinfo(dtype)
     return np.clip(y, info.min, info.max).astype(dtype)
@@ -112,7 +112,7 @@ def token_logits(acc: Int32, scales: Int32, *, scale: Float32) -> Float32:
     They are rounded to float32 at the end.
     """
     of_tokens = np.ldexp(scales[:, :1].astype(np.float64), scales[:, 1:])
-    return (_joined(acc) * of_tokens * scale.astype(np.float64)).astype(np.float32)
+    return (_sums_of_values(acc) * of_tokens * scale.astype(np.float64)).astype(np.float32)
 
 
 def embed_tokens(tokens: Int32, *, table: Int8, multiplier: Int32, exponent: Int32) -> Int32:
@@ -137,9 +137,9 @@ def rotate_pairs(x: Int16, position: Int32, *, cosine: Int16, sine: Int16, heads
     width = heads * 2 * cosine.shape[1]
     pairs = x[:, :width].astype(np.int64).reshape(len(x), heads, -1, 2)
     even, odd = pairs[..., 0], pairs[..., 1]
-    turned = np.stack([even * c - odd * s, even * s + odd * c], -1).reshape(len(x), width)
-    turned = np.clip((turned + (1 << PAIR_BITS - 1)) >> PAIR_BITS, -(1 << 15), (1 << 15) - 1)
-    return np.concatenate([turned.astype(np.int16), x[:, width:]], 1)
+    rotated = np.stack([even * c - odd * s, even * s + odd * c], -1).reshape(len(x), width)
+    rotated = np.clip((rotated + (1 << PAIR_BITS - 1)) >> PAIR_BITS, -(1 << 15), (1 << 15) - 1)
+    return np.concatenate([rotated.astype(np.int16), x[:, width:]], 1)
 
 
 def write_tokens(cache: Int16, rows: Int16, position: Int32, *, start: int) -> Int16:
@@ -242,7 +242,7 @@ def _embedded(inputs: Operands, a: Attrs) -> Operand:
     return Operand((*inputs[0].shape, width), "int32")
 
 
-def _turned(inputs: Operands, a: Attrs) -> Operand:
+def _rotated(inputs: Operands, a: Attrs) -> Operand:
     tokens, width = _rows(inputs[0], "int16")
     _need_position(inputs[1])
     angles = a["cosine"].shape
@@ -292,7 +292,7 @@ ROWS = (
     HostOp(scale_token_sums, _scaled_sums, _SUMMED, ("int32",), count=0),
     HostOp(token_logits, _logits, {"scale": Array(1, ("float32",))}, ("int32",), count=2),
     HostOp(embed_tokens, _embedded, {**_PER_CHANNEL, "table": Array(2, ("int8",))}, ("int32",)),
-    HostOp(rotate_pairs, _turned, {**_ANGLES, "heads": SIZE}, _PLACED, count=2),
+    HostOp(rotate_pairs, _rotated, {**_ANGLES, "heads": SIZE}, _PLACED, count=2),
     HostOp(write_tokens, _written, {"start": Int(0)}, _PLACED, count=3, overwrites=True),
     HostOp(cache_attention, _attended, {**_HEADS, **_ONE}, _PLACED, count=3),
     HostOp(gated_product, _gated, {**_ONE, "shift": Int(-31, 62)}, ("int32",)),

@@ -13,7 +13,9 @@ from tests.runtime.test_language import PIECES, tokenizer_bytes
 from tilewright.cli.chat import Conversation, Template, converse
 from tilewright.cli.endpoint import Endpoint
 from tilewright.hw.errors import FileError, InputError, UnsupportedError, printable
-from tilewright.runtime.sampling import most_likely
+from tilewright.runtime.sampling import Sampling
+
+most_likely = Sampling().chooser(0)
 
 HELLO = [{"role": "user", "content": "hi"}]
 
@@ -79,6 +81,27 @@ def test_templates_that_do_wrong(source, error, text):
     with pytest.raises(error) as caught:
         rendered(source)
     assert text in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in range(9999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% macro f(n) %}{% if n %}{% set a = f(n - 1) %}{% set b = f(n - 1) %}{% endif %}{% endmacro %}{{ f(60) }}",
+        "{% for a in [1, 1] recursive %}{{ loop([1, 1]) if loop.depth < 60 }}{% endfor %}",
+    ],
+)
+def test_templates_that_take_too_long_are_refused(monkeypatch, source):
+    monkeypatch.setattr("tilewright.cli.chat._SECONDS", 0.05)
+    with pytest.raises(InputError, match="its chat template does not take these messages: it takes more than 0.05 s"):
+        rendered(source)
+
+
+def test_loops_know_their_place_and_length():
+    source = "{% for m in [3, 4, 5] %}{{ loop.index }}{{ loop.length }}{{ m }}{{ ',' if not loop.last }}{% endfor %}"
+    assert rendered(source) == "<s>133,234,335"
+    assert rendered("{% for a, b in {'x': 1}.items() %}{{ a }}{{ b }}{% else %}n{% endfor %}") == "<s>x1"
+    assert rendered("{% for a in nothing %}{{ a }}{% else %}n{% endfor %}") == "<s>n"
 
 
 def test_only_new_tokens_of_a_turn_go_in(capsys):
@@ -176,6 +199,16 @@ def test_the_command_answers_and_has_turns(tilewright, small, monkeypatch):
         and done.out.startswith(printable(first["text"]) + "\n")
         and "the host's steps alone" in done.out
     )
+
+
+@pytest.mark.circuit
+def test_answers_before_a_mistake_are_in_json(tilewright, small, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("ab\n" + "ba" * 99 + "\n"))
+    done = tilewright(*small, "--chat", "--tokens", 3, "--json")
+    assert done.status == 9 and "the conversation has " in done.err and done.err.count("\n") == 1
+    assert [turn["prompt"] for turn in json.loads(done.out)["turns"]] == ["ab"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("ba" * 99 + "\n"))
+    assert tilewright(*small, "--chat", "--json").out == ""
 
 
 @pytest.mark.circuit

@@ -104,6 +104,31 @@ def test_errors_are_the_protocols(port, method, path, body, headers, status, tex
     assert kind["Content-Type"] == "application/json"
 
 
+def test_the_answer_to_a_request_that_is_too_large_arrives(port):
+    """Although its body, of which nothing is read, is on its way: to close at once would reset the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as raw:
+        size = 8 * REQUEST_BYTES
+        head = f"POST /v1/completions HTTP/1.1\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {size}\r\n\r\n"
+        raw.sendall(head.encode() + bytes(size))
+        assert b"413" in raw.makefile("rb").readline()
+
+
+def test_the_body_of_a_get_is_no_request(port):
+    inner = b"POST /v1/completions HTTP/1.1\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as raw:
+        head = f"GET /v1/models HTTP/1.1\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(inner)}\r\n\r\n"
+        raw.sendall(head.encode() + inner)
+        found = raw.makefile("rb").read()
+    assert found.startswith(b"HTTP/1.1 200") and found.count(b"HTTP/1.1") == 1 and b"Connection: close" in found
+
+
+def test_an_address_that_is_none_is_the_callers_mistake(port):
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as raw:
+        raw.sendall(f"GET http://[ HTTP/1.1\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
+        found = raw.makefile("rb").read()
+    assert found.startswith(b"HTTP/1.1 400") and b"'http://[' is no address; give a path, as /v1/models" in found
+
+
 def test_what_is_no_http(port):
     with socket.create_connection(("127.0.0.1", port), timeout=60) as raw:
         raw.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
@@ -209,6 +234,7 @@ def test_addresses(text, place):
         ("example.org:80", "others could read"),
         (":65536", "is no ADDRESS:PORT; give one as 127.0.0.1:8080"),
         (":x", "is no ADDRESS:PORT"),
+        ("8080", "--serve 8080: is no ADDRESS:PORT; for that port give :8080"),
         ("a@127.0.0.1:1", "is no ADDRESS:PORT"),
         ("127.0.0.1:1/v1", "is no ADDRESS:PORT"),
         ("127.0.0.1:1\n", "is no ADDRESS:PORT"),

@@ -35,7 +35,7 @@ def test_json_has_text_tokens_cycles_and_perplexity(tilewright, small):
     assert found["tokens"][:2] == [1, PIECES.index(b" ab")] and found["text"].startswith("ab")
     steps = len(found["cycles_per_token"])
     assert steps <= 6 and found["tokens_per_second"] == pytest.approx(1e8 * steps / sum(found["cycles_per_token"]))
-    assert set(found["perplexity"]) == {"float32", "int8"} and 0 < found["host_share"] < 1
+    assert set(found["perplexity"]) == {"float32", "integers"} and 0 < found["host_share"] < 1
     assert set(found["cycles_by_part"]) == {"weights", "attention", "norms", "rest", "host"}
     assert json.loads(tilewright(*small, *facts).out)["tokens"] == found["tokens"]
 
@@ -87,13 +87,23 @@ def test_a_model_beyond_the_boards_memory_is_refused(refused, tmp_path):
     }
     sizes |= {"attention.head_count": 32, "attention.head_count_kv": 32}
     path = gguf_file(tmp_path / "m.gguf", weights(), words=LETTERS, **sizes)
-    text = (
-        "m.gguf: needs 6,688 MiB as int8 (6,176 of weights, 512 of caches for 2,048 tokens), pynq_z1 has 512; take a "
-    )
+    text = "m.gguf: needs 6,688 MiB in integers (6,176 of weights, 512 of caches for 2,048 tokens), pynq_z1 has 512; "
     for verb in (("generate",), ("compile", "-o", tmp_path / "x.tw"), ("quantise", "-o", tmp_path / "x.npz")):
         refused(7, text, verb[0], path, *verb[1:])
     refused(7, text, "assign", path, "--config", "pynq_z1_plus")
     refused(7, "the accelerator has 4,096; take a smaller model", "compile", path, "-o", "x.tw", "--config", "tiny")
+    wide = ("-o", tmp_path / "x.npz", "--form", "wide")  # whose caches have 16 bits
+    refused(7, "needs 7,200 MiB in integers (6,176 of weights, 1,024 of caches", "quantise", path, *wide)
+
+
+def test_wrong_tokenizers_and_templates_are_found_before_compiling(small, refused, tmp_path, monkeypatch):
+    monkeypatch.setattr("tilewright.cli.generate.open_program", None)
+    (tmp_path / "other.bin").write_bytes(tokenizer_bytes(PIECES[:-1]))
+    (tmp_path / "t.jinja").write_text("{% for %}")
+    model, tokenizer = small[1], small[2:4]
+    refused(6, f"holds {len(PIECES) - 1} pieces", "generate", model, "--tokenizer", tmp_path / "other.bin")
+    refused(5, "has no chat template", "generate", model, *tokenizer, "--chat")
+    refused(6, "t.jinja: line 1: ", "generate", model, *tokenizer, "--chat", "--template", tmp_path / "t.jinja")
 
 
 @pytest.mark.circuit

@@ -14,6 +14,9 @@ import pytest
 from tests.apps.quantise import digits
 from tests.compiler.frontend.llama.conftest import llama_bytes
 from tests.runtime.test_language import PIECES, tokenizer_bytes
+from tilewright.cli import quantise
+from tilewright.compiler.frontend.llama import forms
+from tilewright.compiler.frontend.llama.measure import Loss
 
 
 @pytest.fixture
@@ -28,7 +31,8 @@ def small(tmp_path):
 def test_a_text_of_the_integers_is_that_of_the_checkpoint(tilewright, small, tmp_path):
     path = tmp_path / "small.npz"
     found = json.loads(tilewright("quantise", small, "-o", path, "--texts", 1, "--json").out)
-    assert found["bytes"] == path.stat().st_size and set(found["perplexity"]) == {"float32", "int8"}
+    assert found["bytes"] == path.stat().st_size and set(found["perplexity"]) == {"float32", "integers"}
+    assert 0 <= found["agreement"] <= 1 and found["texts"] == 1 and found["weight_bits"] == 8
     rest = ("--tokenizer", tmp_path / "tok.bin", "--config", "tiny", "--tokens", 6, "--json")
     texts = [json.loads(tilewright("generate", model, *rest).out) for model in (small, path)]
     assert texts[0]["tokens"] == texts[1]["tokens"] and 0 < texts[1]["host_share"] <= 1
@@ -54,7 +58,7 @@ def test_a_form_may_be_asked_for_and_a_bad_one_is_refused(tilewright, small, tmp
         done = tilewright("quantise", small, *out, "--form", form, "--texts", 1)
         assert done.status == 0 and done.out.startswith(f"{path}: {form} form, ")
         path.unlink()
-    monkeypatch.setattr("tilewright.cli.quantise.perplexities", lambda *given: {"float32": 4.0, "int8": 8.1})
+    monkeypatch.setattr("tilewright.cli.quantise.perplexities", lambda *given: Loss(4.0, 8.1, 0.5))
     for form, remedy in (("static", "give --form wide"), ("wide", "calibrate with other texts")):
         done = tilewright("quantise", small, *out, "--form", form)
         assert done.status == 5 and done.err.count("\n") == 1 and not path.exists()
@@ -65,6 +69,7 @@ def test_a_form_may_be_asked_for_and_a_bad_one_is_refused(tilewright, small, tmp
 
 def test_mistakes_are_one_line(tilewright, small, tmp_path):
     (tmp_path / "empty").write_text("\n")
+    (tmp_path / "one").write_text("ab\n")
     (tmp_path / "cut.bin").write_bytes(small.read_bytes()[:-5])
     (tmp_path / "other.bin").write_bytes(tokenizer_bytes(PIECES[:-1]))
     tokenizer = ("--tokenizer", tmp_path / "tok.bin")
@@ -77,7 +82,14 @@ def test_mistakes_are_one_line(tilewright, small, tmp_path):
             6,
             f"holds {len(PIECES) - 1} pieces",
         ),
-        ((small, *out, *tokenizer), 2, "tok.bin is for the texts of --calibration; give both or neither"),
+        ((small, *out, *tokenizer), 2, "tok.bin is for the texts of --calibration or --texts FILE; give one of them"),
+        ((small, *out, "--texts", tmp_path / "empty"), 6, "brings no tokenizer; give the model's own"),
+        ((small, *out, *tokenizer, "--texts", "1.5"), 6, "1.5: no such file; give a number of texts or a text file"),
+        (
+            (small, *out, *tokenizer, "--calibration", tmp_path / "one"),
+            6,
+            "holds one text, and measuring needs another",
+        ),
         ((small, *out, "--calibration", tmp_path / "empty"), 6, "brings no tokenizer; give the model's own"),
         ((small, *out, *tokenizer, "--calibration", tmp_path / "empty"), 6, "holds no text"),
         ((small, *out, *tokenizer, "--calibration", tmp_path / "none"), 6, "no such file"),
@@ -85,6 +97,43 @@ def test_mistakes_are_one_line(tilewright, small, tmp_path):
         done = tilewright("quantise", *arguments)
         assert text in done.err and done.err.count("\n") == 1 and len(done.err) < 400 and done.status == status
     assert not (tmp_path / "x.npz").exists()
+
+
+def test_measured_lines_are_not_those_of_the_calibration(tilewright, small, tmp_path, monkeypatch):
+    """Every fourth line of --calibration is measured, or the lines of another file; long ones in several texts."""
+    calls = dict[str, list]()
+    monkeypatch.setattr(
+        quantise, "integers_of", lambda model, texts, *rest: calls.update(used=texts) or real(model, texts)
+    )
+    monkeypatch.setattr(
+        quantise, "perplexities", lambda model, logits, texts: calls.update(seen=texts) or Loss(4, 5, 1)
+    )
+    real = forms.integers_of
+    (tmp_path / "text").write_text("\n".join("abcdefghi"[:k] for k in range(1, 10)))
+    (tmp_path / "long").write_text("c" * 25)
+    given = ("-o", tmp_path / "x.npz", "--tokenizer", tmp_path / "tok.bin", "--calibration", tmp_path / "text")
+
+    def lengths(*options):
+        done = tilewright("quantise", small, *given, *options)
+        assert done.status == 0 and ("perplexity: 5.000 in integers, 4.000 in float32; " in done.out), done.err
+        return [[len(text) for text in calls[key]] for key in ("used", "seen")]
+
+    used, seen = lengths()
+    assert len(used) == 7 and len(seen) == 2 and max(used + seen) > max(used[:3])
+    used, seen = lengths("--texts", 1)
+    assert len(used) == 8 and len(seen) == 1
+    used, seen = lengths("--texts", tmp_path / "long")
+    assert len(used) == 9 and seen == [12, 12, 5]  # a space and 25 letters, 11 after what begins each
+
+
+def test_weights_of_4_bits(tilewright, small, tmp_path):
+    for bits, text in ((8, " form, "), (4, " form, weights of 4 bits, ")):
+        path = tmp_path / f"{bits}.npz"
+        done = tilewright("quantise", small, "-o", path, "--weight-bits", bits, "--texts", 1, "--form", "wide")
+        assert done.status == 0 and text in done.out, done.err
+    eight, four = (np.load(tmp_path / f"{bits}.npz") for bits in (8, 4))
+    assert np.abs(eight["gate"]).max() == 127 and np.abs(four["gate"]).max() == 120
+    assert np.array_equal(eight["embedding"], four["embedding"])
 
 
 @pytest.fixture
@@ -219,6 +268,7 @@ def test_mistakes_with_networks_are_one_line(tilewright, network, small, tmp_pat
         ((tmp_path / "x.npz", *data), 5, "is no float network in .onnx, .tflite"),
         ((network, *data, "--tokenizer", network), 5, "--tokenizer is for a Llama; drop it"),
         ((network, *data, "--texts", 3), 5, "--texts is for a Llama; drop it"),
+        ((network, *data, "--weight-bits", 4), 5, "--weight-bits is for a Llama; drop it"),
         ((network, *data, "--mean", "0.5"), 9, "--mean, --std and --resize are for pixels"),
         ((network, *data, "-o", "/proc/y.onnx"), 6, "/proc/y.onnx: not writable; /proc takes no files"),
         ((small, "-o", tmp_path / "y.npz", "--inspect"), 5, "--inspect is for networks, .onnx or .tflite"),

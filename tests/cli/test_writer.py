@@ -10,7 +10,9 @@ from tests.cli.speech import WORDS, Follows, writer_of
 from tests.runtime.test_language import PIECES, tokenizer_bytes
 from tilewright.cli.generate import Speech, write_text
 from tilewright.runtime.language import Tokenizer
-from tilewright.runtime.sampling import Sampling, most_likely
+from tilewright.runtime.sampling import Sampling
+
+most_likely = Sampling().chooser(0)
 
 
 def written(tmp_path, tokens, count, graph=None, stops=()):

@@ -6,9 +6,10 @@ Each format gives a `Description` first, which takes no memory; the weights foll
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ _MOST = (1 << 24) - 1  # of every size
 _BASE = 10000.0  # of rotations, where a file does not say it
 _LEAST = {"words": BEGIN + 1}  # where not 1
 LONGEST = 2048  # context by default, where a file allows more: the caches of 131,072 positions fit no board
+_FAMILIES = ("llama", "qwen2")
 _BIASES = ("queries", "keys", "values")
 
 
@@ -70,8 +72,8 @@ class Layer:
 class Checkpoint:
     """A Llama: embedding (words, width), layers, last norm, and the classifier, which may be the embedding.
 
-    `rates` are float64 (head / 2,): the angle, in radians per position, by which the rotary embedding turns each pair.
-    `epsilon` is what a norm adds to a mean square.
+    `rates` are float64 (head / 2,): the angle, in radians per position, of each pair of the rotary embedding.
+    `epsilon` is what a norm adds to a mean square. `begin` is the token before a text, `ends` are those that end one.
     """
 
     name: str
@@ -82,6 +84,8 @@ class Checkpoint:
     classifier: np.ndarray
     rates: np.ndarray
     epsilon: float = 1e-5
+    begin: int = BEGIN
+    ends: frozenset[int] = frozenset({BEGIN})
 
 
 def rates_of(head: int, base: float = _BASE) -> np.ndarray:
@@ -113,6 +117,51 @@ class Description:
     own_classifier: bool = False
     biases: bool = False
     halves: bool = False
+    begin: int = BEGIN
+    ends: frozenset[int] = frozenset({BEGIN})
+
+
+def check_family(path: Path, family: str) -> None:
+    """Raise `UnsupportedError` for a family that is not read."""
+    if family not in _FAMILIES:
+        known = " and ".join(_FAMILIES)
+        raise UnsupportedError(
+            f"{path}: a model of the family {family!r:.60}; {known} are read (Llama, SmolLM, TinyLlama, Qwen2)"
+        )
+
+
+def check_tensors(
+    path: Path, names: Iterable[str], alone: Collection[str], prefix: str, of_layer: Mapping[str, str], layers: int
+) -> bool:
+    """Whether a file with tensors of these names has biases: those of `of_layer`, by the keys of `Description.read`.
+
+    A name is one of `alone`, or the prefix, the layer's number, a dot and a name of a layer. Raises `UnsupportedError`
+    for another, which these families have not: the model would compute something else.
+    """
+    names = list(names)
+    biases = f"{prefix}0.{of_layer['queries.bias']}" in names
+    known = {name for key, name in of_layer.items() if biases or not key.endswith(".bias")}
+    for name in names:
+        layer, _, rest = name.removeprefix(prefix).partition(".")
+        inside = name.startswith(prefix) and rest in known and layer.isdecimal() and int(layer[:9]) < layers
+        if name not in alone and not inside:
+            raise UnsupportedError(f"{path}: has a tensor {name[:60]!r}, which a Llama or Qwen2 has not")
+    return biases
+
+
+def text_tokens(path: Path, words: int, begin: Any, ends: Iterable[Any]) -> tuple[int, frozenset[int]]:
+    """(the token before a text, those that end one), from what a file states: None where it does not.
+
+    Without a first token a text begins as after another one. Raises `FileError` for what is none of the `words`.
+    """
+    known = [token for token in ends if token is not None]
+    first = begin if begin is not None else known[0] if known else BEGIN
+    for token in (first, *known):
+        if type(token) is not int or not 0 <= token < words:
+            raise FileError(
+                f"{path}: {token!r:.40} begins or ends texts, must be a token below {words:,}; it is damaged"
+            )
+    return first, frozenset(known or [first])
 
 
 def describe(model: str | Path | Source) -> Description:
@@ -171,16 +220,20 @@ def read_checkpoint(model: str | Path | Source) -> Checkpoint:
         layers.append(Layer(**{name: array(name, k) for name in keys}, biases=biases))
     embedding = array("embedding")
     classifier = array("classifier") if found.own_classifier else embedding
-    return Checkpoint(found.name, s, embedding, tuple(layers), array("norm"), classifier, found.rates, found.epsilon)
+    facts = {key: getattr(found, key) for key in ("rates", "epsilon", "begin", "ends")}
+    return Checkpoint(found.name, s, embedding, tuple(layers), array("norm"), classifier, **facts)
 
 
 def _bias_sizes(s: Sizes) -> dict[str, int]:
     return dict(zip(_BIASES, (s.width, s.kv_width, s.kv_width)))
 
 
-def device_bytes(s: Sizes) -> tuple[int, int]:
-    """Bytes of the weights and of the caches of keys and values on a device: of int8, with a classifier of its own."""
-    return weight_count(s, own_classifier=True), 2 * s.layers * s.kv_width * s.context
+def device_bytes(s: Sizes, wide: bool) -> tuple[int, int]:
+    """Bytes of the int8 weights, with a classifier of its own, and of the caches of keys and values on a board.
+
+    Caches are int16 in the wide form, else int8.
+    """
+    return weight_count(s, own_classifier=True), (2 if wide else 1) * 2 * s.layers * s.kv_width * s.context
 
 
 def weight_count(s: Sizes, own_classifier: bool) -> int:

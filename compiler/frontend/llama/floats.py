@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....hw.errors import FileError
-from ....runtime.language import BEGIN
 from .checkpoint import Checkpoint
 
 Observe = Callable[[str, int, np.ndarray], None]  # gets the name of a value, its layer, and the value
@@ -15,7 +14,7 @@ _MOST_EXPONENT = np.float32(88)  # whose power of e float32 still holds
 
 
 def angles(rates: np.ndarray, count: int) -> np.ndarray:
-    """float64 (count, head / 2): by how much each pair of a head is turned at each position."""
+    """float64 (count, head / 2): the angle by which each pair of a head is rotated at each position."""
     return np.arange(count)[:, None] * rates
 
 
@@ -36,16 +35,19 @@ class FloatLlama:
 
         Raises `FileError` where values overflow.
         """
-        first, last = self._length, self._length + len(tokens)
         with np.errstate(over="ignore", invalid="ignore"):  # the logits tell
             x = self._see("embedding", 0, self.model.embedding[np.asarray(tokens)])
             for k in range(self.model.sizes.layers):
-                x = self._hidden(k, self._attention(k, x, first, last))
-            self._length = last
+                x = self.layer(k, x)
+            self._length += len(tokens)
             logits = self._see("last", 0, self._norm(x, self.model.norm)) @ self.model.classifier.T
         if not np.isfinite(logits).all():
             raise FileError(f"{self.model.name}: its values overflow float32; the weights are too large, or damaged")
         return logits
+
+    def layer(self, k: int, x: np.ndarray) -> np.ndarray:
+        """float32 (tokens, width): the residual after layer `k` of the next tokens, which is `x` before it."""
+        return self._hidden(k, self._attention(k, x, self._length, self._length + len(x)))
 
     def _attention(self, k: int, x: np.ndarray, first: int, last: int) -> np.ndarray:
         layer, s = self.model.layers[k], self.model.sizes
@@ -53,8 +55,8 @@ class FloatLlama:
         q, key, value = (h @ matrix.T for matrix in (layer.queries, layer.keys, layer.values))
         if layer.biases:
             q, key, value = (y + bias for y, bias in zip((q, key, value), layer.biases))
-        q = self._turned(self._see("queries", k, q).reshape(len(x), s.heads, s.head), first, last)
-        key = self._turned(self._see("keys", k, key).reshape(len(x), s.kv_heads, s.head), first, last)
+        q = self._rotated(self._see("queries", k, q).reshape(len(x), s.heads, s.head), first, last)
+        key = self._rotated(self._see("keys", k, key).reshape(len(x), s.kv_heads, s.head), first, last)
         value = self._see("values", k, value).reshape(key.shape)
         self._cache[:, k, first:last] = self._see("keys", k, key), value
         self._see("queries", k, q)
@@ -75,7 +77,7 @@ class FloatLlama:
         y = self._see("hidden", k, silu * up)
         return self._see("end", k, x + self._see("hidden_out", k, y @ layer.hidden_out.T))
 
-    def _turned(self, x: np.ndarray, first: int, last: int) -> np.ndarray:
+    def _rotated(self, x: np.ndarray, first: int, last: int) -> np.ndarray:
         c, s, even, odd = self._cos[first:last], self._sin[first:last], x[..., 0::2], x[..., 1::2]
         return np.stack([even * c - odd * s, even * s + odd * c], -1).reshape(x.shape)
 
@@ -96,12 +98,12 @@ def silu_of(x: np.ndarray) -> np.ndarray:
 
 def sample(model: Checkpoint, length: int, seed: int) -> list[int]:
     """A text of at most `length` tokens that the model itself writes, at temperature 1. Raises as `logits`."""
-    rng, llama, tokens = np.random.default_rng(seed), FloatLlama(model, length), [BEGIN]
+    rng, llama, tokens = np.random.default_rng(seed), FloatLlama(model, length), [model.begin]
     while len(tokens) < length:
         scores = llama.logits(tokens[-1:])[0].astype(np.float64)
         weights = np.exp(scores - scores.max())
         tokens.append(int(rng.choice(len(weights), p=weights / weights.sum())))
-        if tokens[-1] == BEGIN:
+        if tokens[-1] in model.ends:
             return tokens[:-1]
     return tokens
 

@@ -11,9 +11,17 @@ import numpy as np
 from ....hw.errors import FileError, UnsupportedError
 from ....hw.foreign import parse_json
 from ..source import CONFIG, Source
-from .checkpoint import Description, Sizes, check_sizes, linear_rates, rates_of
+from .checkpoint import (
+    Description,
+    Sizes,
+    check_family,
+    check_sizes,
+    check_tensors,
+    linear_rates,
+    rates_of,
+    text_tokens,
+)
 
-_FAMILIES = ("llama", "qwen2")
 _ALONE = {"embedding": "model.embed_tokens.weight", "norm": "model.norm.weight", "classifier": "lm_head.weight"}
 _OF_LAYER = {
     "attention_norm": "input_layernorm.weight",
@@ -32,7 +40,7 @@ _OF_LAYER = {
 _UNUSED = "rotary_emb.inv_freq"  # a table that follows from config.json
 _MOST_DIMS = 4  # of a tensor
 _TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-_MOST_HEAD = 1 << 26  # bytes of a file's JSON
+_MOST_HEADER = 1 << 26  # bytes of a file's JSON
 
 
 def describe_folder(source: Source) -> Description:
@@ -42,25 +50,14 @@ def describe_folder(source: Source) -> Description:
     if not isinstance(config, dict):
         raise FileError(f"{path / CONFIG}: must be a JSON object")
     facts = _Facts(path / CONFIG, config)
-    family = facts.get("model_type", str, "")
-    if family not in _FAMILIES:
-        known = " and ".join(_FAMILIES)
-        raise UnsupportedError(
-            f"{path}: a model of the family {family!r:.60}; {known} are read (Llama, SmolLM, TinyLlama, Qwen2)"
-        )
+    check_family(path, facts.get("model_type", str, ""))
     sizes = _sizes(facts)
     tensors = dict[str, tuple[Any, dict[str, Any], int]]()
     for name, content in zip(source.names, source.parts):
         tensors |= _tensors(path / name, content)
     unused = [name for name in tensors if name.endswith(_UNUSED)]
     own = not facts.get("tie_word_embeddings", bool, False) and _ALONE["classifier"] in tensors
-    biases = f"model.layers.0.{_OF_LAYER['queries.bias']}" in tensors
-    expected = {*_ALONE.values(), *unused}
-    of_layer = {name for key, name in _OF_LAYER.items() if biases or not key.endswith(".bias")}
-    for name in tensors:
-        layer, _, rest = name.removeprefix("model.layers.").partition(".")
-        if name not in expected and not (layer.isdecimal() and int(layer[:9]) < sizes.layers and rest in of_layer):
-            raise UnsupportedError(f"{path}: has a tensor {name[:60]!r}, which a Llama or Qwen2 has not")
+    biases = check_tensors(path, tensors, {*_ALONE.values(), *unused}, "model.layers.", _OF_LAYER, sizes.layers)
 
     def read(key: str, layer: int | None) -> np.ndarray:
         name = _ALONE[key] if layer is None else f"model.layers.{layer}.{_OF_LAYER[key]}"
@@ -69,7 +66,9 @@ def describe_folder(source: Source) -> Description:
         return _array(path, name, *tensors[name])
 
     rates, epsilon = _rates(facts, sizes.head), facts.above_0("rms_norm_eps", 1e-6)
-    return Description(path.resolve().name, sizes, rates, read, epsilon, own, biases, halves=True)
+    begin, ends = config.get("bos_token_id"), config.get("eos_token_id")
+    tokens = text_tokens(path, sizes.words, begin, ends if isinstance(ends, list) else [ends])
+    return Description(path.resolve().name, sizes, rates, read, epsilon, own, biases, True, *tokens)
 
 
 class _Facts:
@@ -107,7 +106,7 @@ def _sizes(facts: _Facts) -> Sizes:
     if (activation := facts.get("hidden_act", str, "silu")) != "silu":
         raise UnsupportedError(f"{path}: hidden_act = {activation!r:.40}; must be 'silu'")
     if (share := facts.above_0("partial_rotary_factor", 1.0)) != 1:
-        raise UnsupportedError(f"{path}: partial_rotary_factor = {share}; only whole heads are turned")
+        raise UnsupportedError(f"{path}: partial_rotary_factor = {share}; only whole heads are rotated")
     if facts.get("use_sliding_window", bool, False):
         raise UnsupportedError(f"{path}: use_sliding_window; attention over a window of positions is not supported")
     width, heads = facts.get("hidden_size", int), facts.get("num_attention_heads", int)
@@ -156,11 +155,11 @@ def _llama3(scaling: _Facts, rates: np.ndarray) -> np.ndarray:
 def _tensors(path: Path, content: Any) -> dict[str, tuple[Any, dict[str, Any], int]]:
     """(content, what the file says of it, byte where the data of all begin) of each tensor of a file, by name."""
     size = int.from_bytes(content[:8], "little")
-    if not 8 + size <= len(content) or size > _MOST_HEAD:
-        raise FileError(f"{path}: has {len(content):,} bytes, its head {size:,}; the file is truncated or damaged")
+    if not 8 + size <= len(content) or size > _MOST_HEADER:
+        raise FileError(f"{path}: has {len(content):,} bytes, its header {size:,}; the file is truncated or damaged")
     found = parse_json(content[8 : 8 + size], path)
     if not isinstance(found, dict):
-        raise FileError(f"{path}: its head must be a JSON object; the file is damaged")
+        raise FileError(f"{path}: its header must be a JSON object; the file is damaged")
     return {name: (content, facts, 8 + size) for name, facts in found.items() if name != "__metadata__"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from ... import graph as g
 from ...graph.reference import run
 from ..source import Source
 from .checkpoint import Checkpoint, read_checkpoint, weight_count
+from .few_bits import few_bit_matrices
 from .measure import Logits, by_steps, perplexities
 from .quantise import KIND, Integers, Stored, calibrate, own_texts, quantised, static_integers, unfit
 from .step import decoder_step
@@ -19,18 +21,31 @@ from .wide import WIDE_KIND, WideIntegers, stored_wide, wide_integers, wide_step
 FORMS = (Integers.form, WideIntegers.form)
 AnyIntegers = Integers | WideIntegers
 _LOSS = 1.1  # times the perplexity of float32: with more, the static form is not taken
+_FEW_BITS_WORK = 4  # times the tokens of texts of its own: rounding to few bits needs more than the ranges of values
 _TOKENS, _WORK = 64, 3e9  # that the choice reads, at most; times the weights
 
 
 def integers_of(
-    model: Checkpoint, texts: Sequence[Sequence[int]] | None = None, form: str | None = None
+    model: Checkpoint,
+    texts: Sequence[Sequence[int]] | None = None,
+    form: str | None = None,
+    weight_bits: int = 8,
 ) -> AnyIntegers:
     """The integers of a model, calibrated on `texts` of tokens or on texts of its own.
 
     Without a `form` it is the static one where its perplexity on the first tokens of these texts is at most 1.1 times
-    that of float32, else the wide one. Raises as `calibrate`, `quantised` and `wide_integers`.
+    that of float32, with weights of 8 bits, else the wide one. With `weight_bits` 4 the matrices of layers have few
+    bits; embedding and classifier keep 8. Raises as `calibrate`, `quantised` and `wide_integers`.
     """
-    texts = texts or own_texts(model)
+    texts = texts or own_texts(model, work=1 if weight_bits == 8 else _FEW_BITS_WORK)
+    integers = _with_8_bits(model, texts, form)
+    if weight_bits == 8:
+        return integers
+    few = few_bit_matrices(model, texts, static=isinstance(integers, Integers))
+    return replace(integers, matrices={**integers.matrices, **few})
+
+
+def _with_8_bits(model: Checkpoint, texts: Sequence[Sequence[int]], form: str | None) -> AnyIntegers:
     if form != WideIntegers.form and not (form is None and unfit(model)):
         static = quantised(model, calibrate(model, texts))
         if form is not None or _suffices(model, static, texts):
@@ -50,7 +65,7 @@ def _suffices(model: Checkpoint, integers: Integers, texts: Sequence[Sequence[in
         found = perplexities(model, logits_of(integers, max(map(len, few))), few)
     except UnsupportedError:  # its integers can leave int32
         return False
-    return found["int8"] <= _LOSS * found["float32"]
+    return found.integers <= _LOSS * found.float32
 
 
 def logits_of(model: AnyIntegers, context: int) -> Logits:

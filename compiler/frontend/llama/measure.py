@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +37,21 @@ class Steps:
         return run(self._graph, inputs, state=self._state)[0]["logits"][0]
 
 
-def perplexity(model: Checkpoint, graph: Graph, count: int) -> dict[str, float]:
+class Loss(NamedTuple):
+    """Perplexities of a float32 model and of its integers, and the share of positions at which both find the same most
+    likely token.
+    """
+
+    float32: float
+    integers: float
+    agreement: float
+
+    def facts(self) -> dict[str, Any]:
+        """The figures for JSON."""
+        return {"perplexity": {"float32": self.float32, "integers": self.integers}, "agreement": self.agreement}
+
+
+def perplexity(model: Checkpoint, graph: Graph, count: int) -> Loss:
     """`perplexities` of the steps of `graph` on at most `count` texts that the model samples."""
     return perplexities(model, by_steps(graph), measured_texts(model, count))
 
@@ -57,17 +72,20 @@ def measured_texts(model: Checkpoint, count: int) -> list[list[int]]:
     return own_texts(model, _FIRST_SEED, count)
 
 
-def perplexities(model: Checkpoint, logits: Logits, texts: Sequence[Sequence[int]]) -> dict[str, float]:
-    """Perplexities {"float32": of the model, "int8": of its integers, whose `logits` are given} on `texts`.
+def perplexities(model: Checkpoint, logits: Logits, texts: Sequence[Sequence[int]]) -> Loss:
+    """What the integers of a model lose, whose `logits` are given, on `texts`.
 
     Raises `UnsupportedError` where every text ends with its first token.
     """
-    real, integer = [], []
+    real, integer, same = [], [], []
     for text in texts:
-        real.append(surprise(FloatLlama(model, len(text)).logits(text), text))
-        integer.append(surprise(logits(text), text))
+        both = FloatLlama(model, len(text)).logits(text), logits(text)
+        for found, scores in zip((real, integer), both):
+            found.append(surprise(scores, text))
+        same.append(np.equal(*(scores[:-1].argmax(-1) for scores in both)))
     if not sum(map(len, real)):
         raise UnsupportedError(
             f"{model.name}: all its texts end with their first token: a perplexity needs longer ones"
         )
-    return {key: float(np.exp(np.concatenate(v).mean())) for key, v in (("float32", real), ("int8", integer))}
+    float32, integers = (float(np.exp(np.concatenate(found).mean())) for found in (real, integer))
+    return Loss(float32, integers, float(np.concatenate(same).mean()))

@@ -193,9 +193,12 @@ _WORK = (
 _FEWEST = 4  # of these texts
 
 
-def own_texts(model: Checkpoint, first_seed: int = 0, most: int = TEXTS) -> list[list[int]]:
-    """Texts of tokens that the model writes itself, at most `most`. Raises `FileError` where float32 overflows."""
-    tokens = max(_FEWEST * 16, int(_WORK / weight_count(model.sizes, own_classifier=False)))
+def own_texts(model: Checkpoint, first_seed: int = 0, most: int = TEXTS, work: int = 1) -> list[list[int]]:
+    """Texts of tokens that the model writes itself, at most `most`. Raises `FileError` where float32 overflows.
+
+    Those of large models have few tokens; `work` times as many where it is above 1.
+    """
+    tokens = max(_FEWEST * 16, int(work * _WORK / weight_count(model.sizes, own_classifier=False)))
     count = min(most, max(_FEWEST, tokens // LENGTH))
     length = min(LENGTH, tokens // count, model.sizes.context)
     return [sample(model, length, seed) for seed in range(first_seed, first_seed + count)]

@@ -29,9 +29,9 @@ def padded(count: int) -> int:
 class Lanes:
     """Row of a matrix for each lane of queries, keys and values, int; -1 for lanes of padding.
 
-    Keys are two halves: first the even elements of all heads, then the odd ones, so that a rotation turns lanes with
-    lanes. Queries are a chunk of that form for each query head that shares a head of keys. `half` and `value_groups`
-    are the heads of keys that lanes of half a key, and of values, belong to.
+    Keys are two halves: first the even elements of all heads, then the odd ones, so that both elements of a pair
+    have the same lane. Queries are a chunk of that form for each query head that shares a head of keys. `half` and
+    `value_groups` are the heads of keys that lanes of half a key, and of values, belong to.
     """
 
     def __init__(self, sizes: Sizes):
@@ -89,8 +89,8 @@ class _Step:
         self.token, self.position = (g.Tensor(name, (1,), "int32") for name in ("token", "position"))
         self.ops: list[g.Operator] = []
         self.states: list[State] = []
-        turned = angles(model.rates, context)[:, self.lanes.pairs] * (self.lanes.pairs >= 0)
-        self.cosine, self.sine = (np.round(f(turned) * (1 << ROTATION_BITS)).astype(np.int16) for f in (np.cos, np.sin))
+        turn = angles(model.rates, context)[:, self.lanes.pairs] * (self.lanes.pairs >= 0)
+        self.cosine, self.sine = (np.round(f(turn) * (1 << ROTATION_BITS)).astype(np.int16) for f in (np.cos, np.sin))
 
     def graph(self) -> g.Graph:
         """The whole step."""
@@ -133,8 +133,8 @@ class _Step:
         """`x` by its root mean square, times the magnitude of `gain`."""
         return self.add(g.RmsNorm, name, (x,), x.shape, scale, gain=np.abs(gain.astype(np.float64)))
 
-    def turned(self, x: g.Tensor) -> g.Tensor:
-        """Queries or keys, turned by the position."""
+    def rotated(self, x: g.Tensor) -> g.Tensor:
+        """Queries or keys, rotated by the position's angles."""
         facts = {"cosine": self.cosine, "sine": self.sine}
         return self.add(g.Rotate, f"{x.name}.turned", (x, self.position), x.shape, x.scale, **facts)
 
@@ -153,8 +153,8 @@ class _Step:
         def part(name: str, rows: np.ndarray, low: int) -> g.Tensor:
             return self.dense(f"{k}.{name}", h, self.matrix(name, k).signed(gain).rows(rows), self.scale(name, k), low)
 
-        queries = self.turned(part("queries", lanes.queries, -128))
-        key, value = self.turned(part("keys", lanes.keys, -128)), part("values", lanes.values, -127)
+        queries = self.rotated(part("queries", lanes.queries, -128))
+        key, value = self.rotated(part("keys", lanes.keys, -128)), part("values", lanes.values, -127)
         keys = self.kept(g.WriteRows, f"{k}.keys.cache", (1, len(lanes.keys), self.room, 1), key)
         block = self.kept(g.WriteRows, f"{k}.values.block", (1, len(lanes.values), BLOCK, 1), value)
         values = self.kept(g.WriteColumns, f"{k}.values.cache", (1, self.room, len(lanes.values), 1), block)

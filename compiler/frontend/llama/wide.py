@@ -28,6 +28,7 @@ _RESIDUAL = ("embedding", "middle", "end", "attention_out", "hidden_out")  # val
 OF_LAYERS = ("queries", "keys", "values", "gate", "up", "hidden")  # values with a step in each layer
 _ROOM_16, _ROOM_32 = 2, 16  # times the largest magnitude that was seen fit into int16, and int32
 _INT16, _INT32 = 1 << 15, 1 << 31
+_MOST_SPREAD = 1 << 20  # the residual over the embedding: the embedding's largest element then has 7 bits
 _MOST_EPSILON = 1 << 59  # of a sum of squares, in squares of the step
 
 
@@ -92,7 +93,12 @@ def wide_integers(model: Checkpoint, largest: Ranges) -> WideIntegers:
     matrices = {name: Matrix.of(of_layers(name)) for name in MATRICES}
     gains = {name: of_layers(name) for name in GAINS} | {"norm": model.norm}
     ranges = {key: value for key, value in largest.items() if key[0] in OF_LAYERS}
-    ranges["residual", 0] = max(value for (name, _), value in largest.items() if name in _RESIDUAL)
+    residual = ranges["residual", 0] = max(value for (name, _), value in largest.items() if name in _RESIDUAL)
+    if (least := float(np.abs(model.embedding).max())) * _MOST_SPREAD < residual:
+        raise UnsupportedError(
+            f"{model.name}: its residual reaches {residual:g}, more than 2^20 times its embedding, {least:g}; the wide "
+            "form has one step of 32 bits for both: such a model cannot be quantised"
+        )
     biases = [np.concatenate(layer.biases) for layer in model.layers if layer.biases]
     both = {"embedding": embedding, "classifier": classifier}
     known = np.stack(biases) if biases else None
@@ -115,8 +121,8 @@ class _WideStep:
         self.token, self.position = g.Tensor("token", (tokens,), "int32"), g.Tensor("position", (1,), "int32")
         self.ops: list[g.Operator] = []
         self.states: list[State] = []
-        turned = angles(model.rates, context)
-        self.cosine, self.sine = (np.round(f(turned) * (1 << PAIR_BITS)).astype(np.int16) for f in (np.cos, np.sin))
+        turn = angles(model.rates, context)
+        self.cosine, self.sine = (np.round(f(turn) * (1 << PAIR_BITS)).astype(np.int16) for f in (np.cos, np.sin))
         least = math.sqrt(model.sizes.width * model.epsilon / _MOST_EPSILON)
         self.step = max(model.ranges["residual", 0] * _ROOM_32 / _INT32, least)
 
@@ -193,7 +199,7 @@ class _WideStep:
         }
         qkv = self.add(g.ScaleTokenSums, f"{k}.queries_keys_values", (sums, scales), len(units), "int16", **facts)
         facts = {"cosine": self.cosine, "sine": self.sine, "heads": s.heads + s.kv_heads}
-        qkv = self.add(g.RotatePairs, f"{k}.turned", (qkv, self.position), len(units), "int16", **facts)
+        qkv = self.add(g.RotatePairs, f"{k}.rotated", (qkv, self.position), len(units), "int16", **facts)
         cache = g.Tensor(f"{k}.tokens.cache", (self.context, 2 * s.kv_width), "int16")
         written = g.Tensor(f"{cache.name}.written", cache.shape, "int16")
         self.append(g.WriteTokens, written.name, (cache, qkv, self.position), written, start=s.width)

@@ -233,6 +233,24 @@ def test_folders_in_half_precision(tmp_path, kind):
     check_logits(path, halves)
 
 
+def test_what_begins_and_ends_a_text_is_the_files(tmp_path):
+    """llama2.c's token 1 where the file does not say; without one that begins a text, one that ends it."""
+
+    def found(path):
+        model = read_checkpoint(path)
+        return model.begin, set(model.ends)
+
+    w = weights()
+    assert found(gguf_file(tmp_path / "m.gguf", w)) == (1, {1})
+    assert found(gguf_file(tmp_path / "m.gguf", w, words=PIECES)) == (1, {2})
+    assert found(folder(tmp_path / "m", w, bos_token_id=5, eos_token_id=[6, 7])) == (5, {6, 7})
+    assert found(folder(tmp_path / "m", w, eos_token_id=9)) == (9, {9})
+    assert found(folder(tmp_path / "m", w, bos_token_id=3)) == (3, {3})
+    for wrong in (WORDS, -1, "<s>", True):
+        with pytest.raises(FileError, match=f"m: {wrong!r} begins or ends texts, must be a token below 50; it is dam"):
+            read_checkpoint(folder(tmp_path / "m", w, bos_token_id=wrong))
+
+
 def llama3(factor, low, high, original):
     """The rates of Llama 3.1 as its authors state them, one by one."""
     found = []
@@ -335,7 +353,7 @@ def test_damage_of_later_versions_is_named(tmp_path, change, text):
         ({"use_sliding_window": True}, "attention over a window of positions is not supported"),
         ({"quantization_config": {"quant_method": "gptq"}}, "weights quantised by gptq; give the folder in float"),
         ({"quantization_config": "awq"}, "weights quantised by awq; give the folder in float"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5; only whole heads are turned"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5; only whole heads are rotated"),
         ({"rope_scaling": {"type": "linear"}}, "has no 'factor'"),
         ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "a rotary embedding scaled by 'yarn'; linear and llama3"),
         ({"rope_scaling": {"type": "linear", "factor": -1.0}}, "factor = -1.0, must be above 0"),
@@ -362,7 +380,7 @@ def test_damaged_folders_are_named(tmp_path):
         (whole[:-8], "which do not fit; the file is damaged"),
         (whole[:9], "the file is truncated or damaged"),
         (b"", "has 0 bytes"),
-        (struct.pack("<Q", 2) + b"[]", "its head must be a JSON object"),
+        (struct.pack("<Q", 2) + b"[]", "its header must be a JSON object"),
         (whole.replace(b'"F32"', b'"I32"'), "is 'I32'; must be F32, F16, BF16"),
         (whole.replace(b'"F32"', b'["f"]'), "is .'f'.; must be F32, F16, BF16"),
         (whole.replace(b'"shape":[50,32]', b'"shape":[-5,32]'), "a shape or a place that are no numbers"),
@@ -443,7 +461,8 @@ def test_the_context_is_chosen(tmp_path, monkeypatch):
         read_source("examples/digits/digits.onnx", context=5)
     sizes = describe(path).sizes
     count = 2 * WORDS * WIDTH + LAYERS * sum(int(np.prod(shape)) for shape in LAYER.values()) + WIDTH
-    assert device_bytes(sizes) == (count, 2 * LAYERS * KV_HEADS * HEAD * 2048)
+    caches = 2 * LAYERS * KV_HEADS * HEAD * 2048
+    assert [device_bytes(sizes, wide) for wide in (False, True)] == [(count, caches), (count, 2 * caches)]
     monkeypatch.setattr("tilewright.compiler.frontend.llama.checkpoint.machine_memory", lambda: 1 << 14)
     with pytest.raises(CapacityError, match=r"weights take \d+ MiB as float32; this machine has 0"):
         read_checkpoint(path)

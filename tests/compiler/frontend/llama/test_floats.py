@@ -1,5 +1,6 @@
 """The Llama in float32 against one written out with loops, and what quantisation costs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from tilewright.compiler.frontend import import_model
 from tilewright.compiler.frontend.llama import measure
 from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
 from tilewright.compiler.frontend.llama.floats import FloatLlama, sample, silu_of, surprise
-from tilewright.compiler.frontend.llama.measure import perplexity
+from tilewright.compiler.frontend.llama.measure import by_steps, perplexity
 from tilewright.hw.errors import FileError, UnsupportedError
 
 TOKENS = [1, 7, 39, 7, 20, 3, 3]
@@ -68,6 +69,13 @@ def test_texts_are_fixed_by_their_seed_and_begin_with_the_first_token(llama):
     assert all(1 not in text[1:] and len(text) <= 12 for text in texts)
 
 
+def test_texts_begin_and_end_with_the_models_tokens(llama):
+    model = replace(read_checkpoint(llama()), begin=7, ends=frozenset({2, 9, 20}))
+    texts = [sample(model, 12, seed) for seed in range(20)]
+    assert {text[0] for text in texts} == {7} and not any({2, 9, 20} & {*text} for text in texts)
+    assert any(1 in text[1:] for text in texts) and min(map(len, texts)) < 12
+
+
 def test_silu_is_0_far_below_0_without_a_warning():
     x = np.array([-3e38, -1000, -89, -1, 0, 2, 1000, 3e38], np.float32)
     found = silu_of(x)
@@ -95,14 +103,15 @@ def test_perplexities_are_of_texts_of_the_model(llama):
     path = llama()
     model = read_checkpoint(path)
     found = perplexity(model, import_model(path), 3)
-    logs = []
+    logs, same, steps = [], [], by_steps(import_model(path))
     for seed in (1000, 1001, 1002):
         text = sample(model, 12, seed)
         scores = FloatLlama(model, 12).logits(text).astype(float)
         shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
         logs += [np.log(shares[k, token]) for k, token in enumerate(text[1:])]
-    assert found["float32"] == pytest.approx(np.exp(-np.mean(logs)))
-    assert found["int8"] == pytest.approx(found["float32"], rel=0.1)
+        same += [a == b for a, b in zip(scores.argmax(1)[:-1], steps(text).argmax(1))]
+    assert found.float32 == pytest.approx(np.exp(-np.mean(logs)))
+    assert found.integers == pytest.approx(found.float32, rel=0.1) and found.agreement == np.mean(same)
 
 
 def test_texts_that_end_at_once_have_no_perplexity(llama, monkeypatch):
@@ -117,5 +126,5 @@ def test_texts_that_end_at_once_have_no_perplexity(llama, monkeypatch):
 @pytest.mark.skipif(not SHARED.is_file(), reason="../shared/models/stories260K is missing")
 def test_a_real_model_loses_little():
     found = perplexity(read_checkpoint(SHARED), import_model(SHARED), 16)
-    assert found["float32"] == pytest.approx(3.673, abs=0.001)  # as measured with another implementation
-    assert found["int8"] <= 3.85
+    assert found.float32 == pytest.approx(3.673, abs=0.001)  # as measured with another implementation
+    assert found.integers <= 3.85

@@ -19,8 +19,10 @@ from tilewright.hw.errors import InputError, UnsupportedError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.language import language_model
 from tilewright.runtime.loader import Loaded
-from tilewright.runtime.sampling import most_likely
+from tilewright.runtime.sampling import Sampling
 from tilewright.runtime.writing import Text
+
+most_likely = Sampling().chooser(0)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
 from tilewright.compiler.frontend.llama.floats import FloatLlama, surprise
 from tilewright.compiler.frontend.llama.forms import integers_of, logits_of, read_integers, step_of
 from tilewright.compiler.frontend.llama.measure import by_steps
-from tilewright.compiler.frontend.llama.quantise import own_texts
-from tilewright.compiler.frontend.llama.wide import WideIntegers, wide_step
+from tilewright.compiler.frontend.llama.quantise import calibrate, own_texts
+from tilewright.compiler.frontend.llama.wide import WideIntegers, wide_integers, wide_step
 from tilewright.compiler.frontend.source import read_source
 from tilewright.compiler.graph.reference import initial_state, run
 from tilewright.compiler.network import compile_graph
@@ -129,6 +129,15 @@ def test_a_file_gives_what_was_saved(llama, tmp_path, own_classifier):
     np.savez(path, **changed)
     with pytest.raises(FileError, match="holds no language model in integers"):
         read_integers(read_source(path))
+
+
+def test_a_residual_far_above_the_embedding_is_refused(model):
+    """A step of 32 bits for both would make the embedding 0."""
+    ranges = calibrate(model, own_texts(model), 100)
+    wide_integers(model, {**ranges, ("end", 1): 3000 * 2.0**20})
+    text = r"small: its residual reaches 3.25059e\+09, more than 2\^20 times its embedding, 3000; the wide form"
+    with pytest.raises(UnsupportedError, match=text):
+        wide_integers(model, {**ranges, ("end", 1): 3100 * 2.0**20})
 
 
 def test_layers_with_too_many_inputs_are_refused(model):

@@ -12,9 +12,11 @@ from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.language import Tokenizer, language_model
 from tilewright.runtime.loader import Loaded
-from tilewright.runtime.sampling import most_likely
+from tilewright.runtime.sampling import Sampling
 from tilewright.runtime.steps import HostStep, LaunchStep, Step, Tensor, When
 from tilewright.runtime.writing import Text
+
+most_likely = Sampling().chooser(0)
 
 STORIES = Path(__file__).parents[5] / "shared" / "models" / "stories260K"
 PROMPTS = ("Once upon a time", "", "Zoë saw 3 cats", "\n\t<0x41> x")
