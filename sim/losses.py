@@ -36,7 +36,7 @@ _TENSORS = 3  # most tensors whose loads are looked at one by one
 _PER_SUM = 4  # additions of accumulators per result from which they are a reduction
 _SUMS = 2  # additions of sums of products per result from which these are one reduction
 _AGAIN = 1.5  # bytes stored per byte of the tensor from which it goes through DRAM
-_NOTHING = Move(0, 0, 0, 0, 0, 1, 1, 0, 0, 1, 0, -1, True, 0)  # an instruction that does nothing
+_NOTHING = Move(0, 0, 0, 0, 0, 1, 1, 0, 0, 1, 0, -1, True, 0, False)  # an instruction that does nothing
 
 
 @dataclass(frozen=True)

@@ -118,18 +118,17 @@ def _quantised(op: g.Operator, readers: g.Readers, producers: Producers) -> g.Qu
 
 
 def _pays(new: g.HostImage, reader: g.QConv2d, fold: Fold, cfg: Config) -> bool:
-    """True if a launch converts the image and reads it in place in about the time that the host would take, or less.
+    """True if a launch converts the image and reads it in place in less time than the host would take.
 
-    It does where the image is of float32 values, unless NCHW rows need many products. The host is then free.
+    It does where the image is of float32 values, unless NCHW rows need many products.
     """
     if isinstance(new, g.QuantizeImage) and not new.planes:
         return True
     best = cheapest_layout(reader, cfg, nhwc=not new.planes, planes=new.planes)
     by_host = HostModel().seconds(new) + seconds(reader.shape, cfg, best, table.cycles(reader, cfg, best))
-    return (table.cycles(new, cfg) + table.cycles(reader, cfg, fold)) / cost.CLOCK < _ABOUT * by_host
+    return (table.cycles(new, cfg) + table.cycles(reader, cfg, fold)) / cost.CLOCK < by_host
 
 
-_ABOUT = 1.25  # of the time of the conversion and the first layer, for a host that is free
 _TRIED = 3  # layouts that the timing model compares
 _ALIKE = 1.02  # times of a layer alone that say nothing of it in a network: there others hide its ends
 

@@ -387,6 +387,7 @@ def placed(
                 return data.view("<u4")[first - low // 4 :][:count]
         return np.zeros(count, np.uint32)
 
+    code = first_fit(used, launch.insn_bytes, INSN_ALIGN)
     return columns(cfg, launch.relocate(addresses), uops, skip, fast=fast, held=held), code
 
 
