@@ -71,7 +71,7 @@ def test_networks_in_one_launch(quantise, name):
     path, shape = quantise(name)
     graph, cfg = import_onnx(path), PRESETS["pynq_z1"]
     executable = compile_graph(graph, cfg)
-    assert len(executable.launches) == 1 and share_on_device(executable) > 0.99
+    assert len(executable.launches) == 1 and (share_on_device(executable) or 0) > 0.99
     x = {"x": np.random.default_rng(1).normal(0, 1, shape).astype(np.float32)}
     found = compare(graph, x, run(executable, x)[0])
     assert found.difference is None, str(found.difference)
