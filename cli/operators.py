@@ -46,7 +46,8 @@ def command(name: str | None, kind: str | None, as_json: bool) -> None:
     if name is not None:
         found = {one: kinds for one, kinds in found.items() if name.lower() in one.lower()}
         if not found:
-            raise InputError(f"no operator has {name!r} in its name; `tilewright operators` lists all")
+            where = f" of {FORMATS[kind]} files" if kind else ""
+            raise InputError(f"no operator{where} has {name!r} in its name; `tilewright operators` lists all")
     if as_json:
         report.emit_json({"operators": [{"name": one, "formats": kinds} for one, kinds in found.items()]})
         return

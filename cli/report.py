@@ -85,7 +85,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], total: Seque
     for k, line in enumerate(lines):
         if total and k == len(lines) - 1:
             out.add_section()
-        out.add_row(*(_shortened(cell, width) for cell, width in zip(line, widths, strict=True) if width))
+        cells = [(_shortened(cell, width) if room else cell, width) for cell, width in zip(line, widths, strict=True)]
+        out.add_row(*(cell for cell, width in cells if width))
     console = Console(width=room or PLAIN_WIDTH, highlight=False, markup=False)
     with console.capture() as capture:
         console.print(out)

@@ -1,7 +1,7 @@
 """Error messages for authors of schedules: one sentence per mistake, with the code to write instead.
 
 `check` compares a block with a tensor intrinsic (scopes, dtypes, casts, loops, layouts) before TVM does, which would
-print both. `check_reductions` refuses reductions that no instruction computes: along the lanes of an accumulator entry,
+print both. `check_function` refuses reductions that no instruction computes: along the lanes of an accumulator entry,
 or of several values at once. Errors of TVM itself are in compiler/sentences.py, mistakes that only lowering finds in
 compiler/tir.
 """

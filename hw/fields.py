@@ -167,7 +167,8 @@ EXTENSIONS: dict[str, Extension] = {
     ),
     "wgt4": Extension(
         "memory id WGT4 loads weights of 4 bits, each times the scale of its row, also of 4 bits, as 8-bit weights",
-        "`wgt_bits` 8, `block_in` 4 or more; in the circuit, at most `8 * block_out` bits from all load ports at once",
+        "`wgt_bits` 8, `block_in` 4 and `block_out` 2 or more; in the circuit, at most `8 * block_out` bits from all "
+        "load ports at once",
         "9 LUTs and 2 flip-flops for each bit that the load ports give at once; half of the bytes of weights to move",
         "pad_value",
         "whose instruction loads them",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..hw.config import Config
@@ -12,10 +12,10 @@ from ..hw.foreign import read_regular
 from ..hw.show import table
 from . import manifest
 from .contents import Contents
-from .device import Device, Stats
+from .device import Device, Stats, open_device
 from .files import atomic_write
 from .formats import PROGRAM, check_format
-from .loader import Input, Inputs, Outputs, run
+from .loader import Input, Inputs, Loaded, Outputs, run
 from .schema import is_a
 from .steady import with_steady
 from .steps import HostStep as HostStep
@@ -39,6 +39,8 @@ class Executable(Contents):
     """
 
     on: str | Device = "model"  # not in a .tw file
+    # of a resident program, by device, so that a run finds what the one before left on chip
+    _loaded: dict[str | int, Loaded] = field(default_factory=dict[str | int, Loaded], init=False, repr=False)
 
     def __repr__(self) -> str:
         *inputs, outputs = (
@@ -65,7 +67,8 @@ class Executable(Contents):
 
         `inputs` are arrays by name, or the array itself where there is one input. Raises as `Loaded` and its `run`;
         `Loaded` runs many inputs faster, because it loads the program once. A program with state starts from the
-        initial state, and the new state is dropped; `Loaded` keeps it for its next run.
+        initial state, and the new state is dropped; `Loaded` keeps it for its next run. A resident program stays loaded
+        on the devices that it ran on.
         """
         if not is_a(inputs, Mapping):
             names = [t.name for t in self.inputs]
@@ -73,7 +76,16 @@ class Executable(Contents):
                 known = ", ".join(names) or "none"
                 raise InputError(f"one array given; {self.name!r} has the inputs {known}: name them")
             inputs = {names[0]: inputs}
-        return run(self, inputs, self.on if on is None else on)
+        on = self.on if on is None else on
+        known = isinstance(on, str) or hasattr(on, "cfg")
+        if not known or not any(step.steady for step in self.launches):
+            return run(self, inputs, on)
+        key = on if isinstance(on, str) else id(on)
+        if key not in self._loaded:
+            self._loaded[key] = Loaded(self, open_device(on, self.cfg) if isinstance(on, str) else on)
+        loaded = self._loaded[key]
+        loaded.reset()
+        return loaded.run(inputs), loaded.stats
 
     def __call__(self, inputs: Inputs | Input, on: str | Device | None = None) -> Outputs:
         """The outputs of `run`."""

@@ -177,10 +177,7 @@ def pack_four_bits(entries: ArrayLike, cfg: Config) -> Array:
     Each row is the smallest scale from 1 to 15 that all of its weights are multiples of, by -8 to 7. Raises
     `InputError` where a row has no such scale, where blocks are not those of `cfg`, and where it lacks extension wgt4.
     """
-    if "wgt4" not in cfg.extensions:
-        raise InputError(
-            f"weights of 4 bits need extension wgt4, which {cfg.name} lacks; choose a configuration with it"
-        )
+    _need_four_bits(cfg)
     entries = np.asarray(entries)
     if entries.shape[-2:] != (block := (cfg.block_out, cfg.block_in)) or entries.dtype.kind not in "iu":
         raise InputError(f"weights of 4 bits are {entries.dtype} {entries.shape}: must be integers (..., {block})")
@@ -196,15 +193,28 @@ def pack_four_bits(entries: ArrayLike, cfg: Config) -> Array:
             "integers from -8 to 7; round it to one, or load it as WGT"
         )
     values = entries // scales[..., None]
-    nibbles = np.concatenate([scales, values.reshape(*scales.shape[:-1], -1)], axis=-1)
+    nibbles = np.concatenate([scales, values.reshape(*scales.shape[:-1], cfg.block_out * cfg.block_in)], axis=-1)
     return pack_bits(nibbles, GROUP_BITS).reshape(*nibbles.shape[:-1], cfg.wgt4_entry_bytes)
 
 
 def unpack_four_bits(entries: Array, cfg: Config) -> Array:
-    """The weights, int8 (..., block_out, block_in), that loads of WGT4 make of `entries`, uint8 (..., entry bytes)."""
+    """The weights, int8 (..., block_out, block_in), that loads of WGT4 make of `entries`, uint8 (..., entry bytes).
+
+    Raises `InputError` for entries of another size, and where `cfg` lacks extension wgt4.
+    """
+    _need_four_bits(cfg)
+    if entries.shape[-1:] != (cfg.wgt4_entry_bytes,):
+        raise InputError(f"entries of WGT4 are {entries.shape}: must be (..., {cfg.wgt4_entry_bytes}) for {cfg.name}")
     nibbles = unpack_bits(entries.reshape(-1), GROUP_BITS).reshape(*entries.shape[:-1], 2 * cfg.wgt4_entry_bytes)
     scales, values = nibbles[..., : cfg.block_out] & _SCALES - 1, nibbles[..., cfg.block_out :]
     return values.reshape(*scales.shape, cfg.block_in) * scales[..., None]
+
+
+def _need_four_bits(cfg: Config) -> None:
+    if "wgt4" not in cfg.extensions:
+        raise InputError(
+            f"weights of 4 bits need extension wgt4, which {cfg.name} lacks; choose a configuration with it"
+        )
 
 
 def pack_ternary_weights(w: ArrayLike, cfg: Config, *, layout: str = "OIHW") -> Array:

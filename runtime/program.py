@@ -139,7 +139,8 @@ class Program:
         `CapacityError` or `EncodingError`.
         """
         if mem not in LOADABLE or mem in MICRO_OPS:
-            allowed = ", ".join(m.name for m in Mem if m in LOADABLE and depth(self.cfg, m) and m not in MICRO_OPS)
+            known = [m for m in Mem if m in LOADABLE and depth(self.cfg, m) and m not in MICRO_OPS]
+            allowed = ", ".join(m.name for m in known if not loads_of(m)[0].missing(self.cfg))
             raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} must be one of {allowed}, as Mem.INP")
         mem, margins = Mem(mem), integers("load: pads", pads, 4, "rows before, after, columns before, after")
         if (any(margins) or pad_value) and mem not in PADDABLE:
@@ -291,7 +292,9 @@ class Program:
                 readers.setdefault(id(row.buffer), []).append(row)
         for buffer in self.buffers.values():
             rows = readers.get(id(buffer), [])
-            if "wgt4" in self.cfg.extensions and buffer.data is not None and all(map(_loads_few, rows)) and rows:
+            if "wgt4" in self.cfg.extensions and buffer.data is not None and all(map(_may_be_wgt4, rows)) and rows:
+                if len(buffer.data) % self.cfg.wgt_entry_bytes:
+                    continue  # less than an entry at its end
                 entries = buffer.data.view(np.int8).reshape(-1, self.cfg.block_out, self.cfg.block_in)
                 try:
                     data = pack_four_bits(entries, self.cfg)
@@ -432,7 +435,7 @@ class Program:
         return channel
 
 
-def _loads_few(row: Row) -> bool:
+def _may_be_wgt4(row: Row) -> bool:
     """True for a load of weights of a size that LOADP has, too."""
     f = row.fields
     return f["op"] in LOADS and f["mem"] == Mem.WGT and max(f["y_size"], f["x_size"]) < _MOST

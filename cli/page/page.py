@@ -225,7 +225,7 @@ def _operators(data: dict[str, Any], places: dict[str, str]) -> str:
 def _warnings(data: dict[str, Any]) -> str:
     found = [(w["operator"], w["cycles"], w["text"]) for one in data["launches"] for w in one["warnings"]]
     if found:
-        told = note("The bound of the summary and these add up to the cycles of the launches.")
+        told = note("The bound of the summary and these add up to the cycles of the timing model.")
         return told + html_table(("operator / statement", "cycles", "what happens, and what to do"), found)
     return ""
 

@@ -160,6 +160,10 @@ REFUSED = [
         "Config.extensions = wgt4: needs block_in = 4 or more, not 2; set that or leave wgt4 out",
     ),
     (
+        {"block_out": 1, "extensions": {"pad_value", "wgt4"}},
+        "Config.extensions = wgt4: needs block_out = 2 or more, not 1; set that or leave wgt4 out",
+    ),
+    (
         {"extensions": {"wgt4"}},
         "Config.extensions = wgt4: needs pad_value too, whose instruction loads them; add pad_value",
     ),

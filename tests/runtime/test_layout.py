@@ -306,6 +306,8 @@ def test_a_table_fills_the_first_words_of_its_entries():
         (lambda: layout.pack_ternary_weights(np.zeros((1, 1, 1, 1)), CFG), "need unit ternary, which custom lacks"),
         (lambda: layout.pack_ternary_weights(np.zeros((1, 1)), TWO), "expected 4 dimensions"),
         (lambda: layout.pack_four_bits(np.zeros((4, 8)), CFG), "need extension wgt4, which custom lacks; choose"),
+        (lambda: layout.unpack_four_bits(np.zeros((1, 20), np.uint8), CFG), "need extension wgt4, which custom lacks"),
+        (lambda: layout.unpack_four_bits(np.zeros((2, 21), np.uint8), FOUR), r"are \(2, 21\): must be \(..., 20\)"),
         (lambda: layout.pack_four_bits(np.zeros((8, 4)), FOUR), r"are float64 \(8, 4\): must be integers"),
         (lambda: layout.pack_four_bits(np.zeros((4, 8), int), FOUR), r"are int64 \(4, 8\): must be integers"),
         (

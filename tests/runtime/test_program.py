@@ -342,7 +342,7 @@ MISTAKES = [
     (VTA, lambda p: p.load(Mem.UOP, 0, a(p), 0), ProgramError, "load: memory UOP must be one of WGT, INP, ACC"),
     (VTA, lambda p: p.load(Mem.INP, 0, a(p), 0, pads=(16, 0, 0, 0)), EncodingError, "LOAD.y_pad_0 = 16: outside"),
     (VTA, lambda p: p.load(Mem.INP, 0, a(p), 0, pads=(1, 0, 0, 0), pad_value=1), ProgramError, "extension pad_value"),
-    (VTA, lambda p: p.load(7, 0, a(p), 0), ProgramError, "load: memory 7 must be one of WGT, INP, ACC, ACC8, PAR"),
+    (VTA, lambda p: p.load(7, 0, a(p), 0), ProgramError, "load: memory 7 must be one of WGT, INP, ACC, ACC8, as"),
     (VTA, lambda p: p.load(Mem.INP, 0, a(p), 0, pads=(1, 1)), ProgramError, "load: pads is (1, 1): must be 4 integers"),
     (VTA, lambda p: p.load(Mem.INP, 0.5, a(p), 0), ProgramError, "must be 5 integers"),
     (VTA, lambda p: p.gemm([(2, 1)]), ProgramError, "gemm: loop is (2, 1): must be 4 integers"),

@@ -8,6 +8,7 @@ import pytest
 import tilewright as tw
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph import reference
+from tilewright.hw.errors import InputError
 from tilewright.hw.isa import Mem
 from tilewright.runtime.device import open_device
 from tilewright.runtime.loader import Loaded
@@ -31,6 +32,17 @@ def test_all_constants_of_a_small_network_stay():
             cycles.append(loaded.stats.cycles)
         assert loaded.stats.bytes_loaded.keys() == {"INP"}
         assert cycles[1] == cycles[2] < 0.7 * cycles[0]
+
+
+def test_runs_of_the_program_itself_find_what_earlier_ones_left():
+    """By the name of a device, and on two open ones, of which each has what it left."""
+    network, images = tw.load(DIGITS / "digits.onnx", RESIDENT, resident=True), np.load(DIGITS / "inputs.npz")["inputs"]
+    first, *later = (network.run(image, on="timing")[1].cycles for image in images[:3])
+    assert later[0] == later[1] < 0.7 * first
+    for device in (open_device("timing", RESIDENT), open_device("timing", RESIDENT)):
+        assert [network.run(image, on=device)[1].cycles for image in images[:2]] == [first, later[0]]
+    with pytest.raises(InputError):
+        network.run(images[0], on=5)
 
 
 @pytest.mark.skipif(not AD01.exists(), reason="needs ad01_int8.tflite of ../shared")
