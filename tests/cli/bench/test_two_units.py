@@ -79,7 +79,7 @@ def test_points():
     assert totals == sorted(totals) and totals[0] == 0
 
 
-@pytest.mark.circuit
+@pytest.mark.slow
 def test_cycles_of_some_points(tilewright, tmp_path):
     given = ["--layer", "0", "--layer", "50", "--layer", "min-cost", "--config", "pynq_z1_two"]
     kept = tmp_path / "p.json"

@@ -233,7 +233,7 @@ FEW = Config(
 
 
 @pytest.mark.circuit
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_random_maxima(exact, data):
     draw = data.draw

@@ -172,7 +172,7 @@ def test_an_output_is_not_unpacked(heads, rows, elements, exact_graph):
 
 
 @pytest.mark.circuit
-@pytest.mark.parametrize("on", ["spec", "rtl"])
+@pytest.mark.parametrize("on", ["spec", pytest.param("rtl", marks=pytest.mark.slow)])  # builds a circuit of its own
 def test_outputs_on_other_devices(on, exact_graph):
     exact_graph(products_of(16, 4), PLUS, on=on)
 

@@ -38,7 +38,7 @@ def test_the_core_runs_programs_through_a_foreign_axi(tmp_path, monkeypatch, cap
     before = dict(os.environ)
     (block,) = re.findall(r"```python\n(import cocotb\n.*?)```", PAGE.read_text(), re.S)
     (tmp_path / "my_bench.py").write_text(block)
-    assert run_tests(PRESETS["tiny"], "cocotb_core,my_bench", {"CORE_SEEDS": "20"}) == 4
+    assert run_tests(PRESETS["tiny"], "cocotb_core,my_bench", {"CORE_SEEDS": "6"}) == 4
     assert dict(os.environ) == before
     (tmp_path / "failing_bench.py").write_text(FAILING)
     with pytest.raises(ExecutionError, match="tests of failing_bench failed; what the simulator printed says why"):
