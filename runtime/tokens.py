@@ -331,10 +331,10 @@ def constants_between(rows: Sequence[Row], most: int) -> list[Row]:
 
 
 def _divided(row: Row, most: int) -> tuple[Row | None, Row | None]:
-    """(A load of the first `most` entries of `row`, a load of one row; one of the others)."""
+    """(A load of the first `most` entries of `row`, a load of one row without padding; one of the others)."""
     f, (access,) = row.fields, row.accesses
     size, entries = f["x_size"], access.entries
-    if f["y_size"] != 1 or row.dram is None or not isinstance(entries, slice):
+    if f["y_size"] != 1 or row.dram is None or not isinstance(entries, slice) or entries.stop - entries.start != size:
         return None, row
     if size <= most:
         return row, None

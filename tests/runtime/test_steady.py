@@ -126,19 +126,22 @@ def mixture(seed: int) -> Program:
     weights = program.buffer("w", (12, 4, 4), kind="constant", data=data)
     inputs = program.buffer("c", (12, 1, 4), kind="constant", data=data[:48])
     program.load(Mem.WGT, 0, weights, 0, x_size=8)
-    program.load(Mem.INP, 0, inputs, 0, x_size=8)
+    program.load(Mem.INP, 0, inputs, 0, x_size=12)
     program.gemm([(8, 1, 0, 0)], reset=True)
     for _ in range(int(rng.integers(2, 14))):
         size = int(rng.integers(1, 5))
         at = int(rng.integers(0, 9 - size))
-        kind = rng.integers(4)
+        kind = rng.integers(5)
         if kind < 2:
             mem, source = ((Mem.WGT, weights), (Mem.INP, inputs))[kind]
             program.load(mem, at, source, int(rng.integers(0, 13 - size)), x_size=size)
         elif kind == 2:
             program.load(Mem.INP, at, x, 0, x_size=size, pads=(0, int(at + size < 8), 0, 0))
+        elif kind == 3:
+            program.load(Mem.INP, at + 4, inputs, int(rng.integers(0, 13 - size)), x_size=size, pads=(0, 0, 1, 1))
         else:
-            program.gemm([(size, 1, 1, 1)], *(int(n) for n in rng.integers(0, 9 - size, 3)))
+            dst, src, wgt = (int(n) for n in rng.integers(0, [9 - size, 13 - size, 9 - size]))
+            program.gemm([(size, 1, 1, 1)], dst, src, wgt)
     program.store(0, y, 0, x_size=8)
     return program
 
