@@ -9,6 +9,7 @@ import tilewright as tw
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CertificateError, ExecutionError, FileError, ProgramError, SteadyError, UnwrittenError
 from tilewright.hw.isa import Isa, Mem
+from tilewright.hw.units import Queue
 from tilewright.runtime.device import open_device, program_stats
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.loader import Loaded
@@ -155,6 +156,36 @@ def test_random_programs_do_the_same_as_all_their_loads(seed):
         for _ in range(3):
             x = {"x": rng.integers(-8, 8, (4, 1, 4)).astype(np.int8)}
             assert np.array_equal(loaded.run(x)["y"], tw.run(program, x, "spec")[0]["y"])
+        assert loaded.reports[0].steady
+
+
+def test_a_launch_may_begin_with_an_instruction_that_only_carries_a_token():
+    """As VTA's do: the loads of the next step wait until the entries of this one are free."""
+    rng, program = np.random.default_rng(9), Program(TINY, "explicit", tokens="explicit")
+    w = rng.integers(-8, 8, (8, 4)).astype(np.int8)
+    x, y = program.buffer("x", (1, 1, 4)), program.buffer("y", (2, 1, 4), kind="output")
+    weights = program.buffer("w", (2, 4, 4), kind="constant", data=w.view(np.uint8).reshape(-1))
+    program.dep_push(Queue.COMPUTE, Queue.LOAD)
+    for k in range(2):
+        program.dep_pop(Queue.COMPUTE, Queue.LOAD)
+        program.load(Mem.INP, 0, x, 0)
+        program.load(Mem.WGT, 0, weights, k)
+        program.dep_push(Queue.LOAD, Queue.COMPUTE)
+        program.dep_pop(Queue.LOAD, Queue.COMPUTE)
+        program.gemm([(1, 0, 0, 0)], reset=True)
+        program.gemm([(1, 0, 0, 0)])
+        for source, target in ((Queue.COMPUTE, Queue.LOAD), (Queue.COMPUTE, Queue.STORE)):
+            program.dep_push(source, target)
+        program.dep_pop(Queue.COMPUTE, Queue.STORE)
+        program.store(0, y, k)
+        program.dep_push(Queue.STORE, Queue.COMPUTE)
+        program.dep_pop(Queue.STORE, Queue.COMPUTE)
+    program.dep_pop(Queue.COMPUTE, Queue.LOAD)
+    with Loaded(proved(resident(program)), open_device("model", TINY)) as loaded:
+        for _ in range(2):
+            value = rng.integers(-8, 8, (1, 1, 4)).astype(np.int8)
+            found = loaded.run({"x": value})["y"].reshape(-1)
+            assert np.array_equal(found, (w.astype(int) @ value[0, 0]).astype(np.int8))
         assert loaded.reports[0].steady
 
 
