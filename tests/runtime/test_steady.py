@@ -1,5 +1,6 @@
 """Steady launches: what they leave out, when they run, and what refuses wrong ones."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from tilewright.runtime.executable import Executable
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.program import Program
 from tilewright.runtime.steady import steady_launches
+from tilewright.runtime.symbols import Symbol
 from tilewright.runtime.verify import verify, verify_steady
 
 TINY = PRESETS["tiny"]  # an entry of inputs is 4 values, one of weights 4 rows of 4
@@ -231,6 +233,23 @@ def test_other_contents_are_refused():
         verify_steady([replace(step, steady=shorter)])
     with pytest.raises(SteadyError, match="GEMM.* is not its instruction"):
         verify_steady([replace(step, steady=replace(product(1)[0].finish(), buffers=step.launch.buffers))])
+
+
+@pytest.mark.parametrize("limits", [{"position": 8}, {"position": 3}, {"other": 4}])
+def test_a_steady_launch_has_the_symbols_of_its_launch(limits):
+    """Its proof and the checks of a run must be for the same values."""
+    program = Program(TINY, "rows")
+    x, y = program.buffer("x", (1, 1, 4)), program.buffer("y", (8, 1, 4), kind="output")
+    program.load(Mem.INP, 0, x, 0)
+    program.gemm([(1, 0, 0, 0)], reset=True)
+    program.store(0, y, 0, at=Symbol("position", 4, step=1))
+    executable = resident(program)
+    (step,) = executable.launches
+    assert step.steady is not None and step.steady.patches.limits == {"position": 4}
+    steady = replace(step.steady, patches=replace(step.steady.patches, limits=limits))
+    text = f"its steady launch has symbols {limits}, its launch {{'position': 4}}; compile it again"
+    with pytest.raises(ProgramError, match=re.escape(text)):
+        Executable(TINY, "rows", executable.tensors, [replace(step, steady=steady)])
 
 
 def test_launches_in_turn_keep_what_none_of_them_overwrites():
