@@ -125,6 +125,7 @@ def mixture(seed: int) -> Program:
     program = Program(TINY, f"mixture_{seed}")
     x = program.buffer("x", (4, 1, 4))
     y = program.buffer("y", (8, 1, 4), kind="output")
+    temp = program.buffer("t", (8, 1, 4), kind="temp")
     data = rng.integers(-8, 8, (12, 4, 4)).astype(np.int8).view(np.uint8).reshape(-1)
     weights = program.buffer("w", (12, 4, 4), kind="constant", data=data)
     inputs = program.buffer("c", (12, 1, 4), kind="constant", data=data[:48])
@@ -134,7 +135,7 @@ def mixture(seed: int) -> Program:
     for _ in range(int(rng.integers(2, 14))):
         size = int(rng.integers(1, 5))
         at = int(rng.integers(0, 9 - size))
-        kind = rng.integers(5)
+        kind = rng.integers(6)
         if kind < 2:
             mem, source = ((Mem.WGT, weights), (Mem.INP, inputs))[kind]
             program.load(mem, at, source, int(rng.integers(0, 13 - size)), x_size=size)
@@ -142,6 +143,9 @@ def mixture(seed: int) -> Program:
             program.load(Mem.INP, at, x, 0, x_size=size, pads=(0, int(at + size < 8), 0, 0))
         elif kind == 3:
             program.load(Mem.INP, at + 4, inputs, int(rng.integers(0, 13 - size)), x_size=size, pads=(0, 0, 1, 1))
+        elif kind == 4:
+            program.store(at, temp, at, x_size=size)
+            program.load(Mem.INP, int(rng.integers(0, 13 - size)), temp, at, x_size=size)
         else:
             dst, src, wgt = (int(n) for n in rng.integers(0, [9 - size, 13 - size, 9 - size]))
             program.gemm([(size, 1, 1, 1)], dst, src, wgt)
@@ -226,13 +230,45 @@ def test_other_contents_are_refused():
     executable = Executable.from_launch(two_kernels(again=True).finish())
     (step,) = executable.launches
     fewer = replace(two_kernels(again=False).finish(), buffers=step.launch.buffers)
-    with pytest.raises(SteadyError, match="GEMM.*finds other values on chip than after all loads"):
+    with pytest.raises(SteadyError, match="GEMM.*finds other values on chip or in DRAM than after all loads"):
         verify_steady([replace(step, steady=fewer)])
     shorter = replace(two_kernels(again=True, kernels=1).finish(), buffers=step.launch.buffers)
     with pytest.raises(SteadyError, match="FINISH.* is not its instruction 6 .GEMM"):
         verify_steady([replace(step, steady=shorter)])
     with pytest.raises(SteadyError, match="GEMM.* is not its instruction"):
         verify_steady([replace(step, steady=replace(product(1)[0].finish(), buffers=step.launch.buffers))])
+
+
+def test_loads_of_stored_data_find_the_same_stores():
+    """Two stores to one place, with a load behind each, or both stores before both loads: each queue does the same."""
+
+    def program(both_first: bool) -> Program:
+        program = Program(TINY, "stores")
+        x, y = program.buffer("x", (2, 1, 4)), program.buffer("y", (2, 1, 4), kind="output")
+        temp = program.buffer("t", (1, 1, 4), kind="temp")
+        data = np.eye(4, dtype=np.uint8).reshape(-1)
+        weights = program.buffer("w", (1, 4, 4), kind="constant", data=data)
+        program.load(Mem.INP, 0, x, 0, x_size=2)
+        program.load(Mem.WGT, 0, weights, 0, x_size=1)
+        program.gemm([(2, 1, 1, 0)], reset=True)
+        program.gemm([(2, 1, 1, 0)])
+        program.store(0, temp, 0)
+        if both_first:
+            program.store(1, temp, 0)
+        program.load(Mem.INP, 2, temp, 0)
+        if not both_first:
+            program.store(1, temp, 0)
+        program.load(Mem.INP, 3, temp, 0)
+        program.gemm([(2, 1, 1, 0)], reset=True)
+        program.gemm([(2, 1, 1, 0)], src=2)
+        program.store(0, y, 0, x_size=2)
+        return program
+
+    (step,) = resident(program(both_first=False)).launches
+    verify_steady([step])
+    other = replace(program(both_first=True).finish(), buffers=step.launch.buffers)
+    with pytest.raises(SteadyError, match="LOAD.INP.*finds other values on chip or in DRAM than after all loads"):
+        verify_steady([replace(step, steady=other)])
 
 
 @pytest.mark.parametrize("limits", [{"position": 8}, {"position": 3}, {"other": 4}])
