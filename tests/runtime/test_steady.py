@@ -132,7 +132,7 @@ def mixture(seed: int) -> Program:
     program.load(Mem.WGT, 0, weights, 0, x_size=8)
     program.load(Mem.INP, 0, inputs, 0, x_size=12)
     program.gemm([(8, 1, 0, 0)], reset=True)
-    for _ in range(int(rng.integers(2, 14))):
+    for _ in range(int(rng.integers(2, 20))):
         size = int(rng.integers(1, 5))
         at = int(rng.integers(0, 9 - size))
         kind = rng.integers(6)
@@ -142,7 +142,7 @@ def mixture(seed: int) -> Program:
         elif kind == 2:
             program.load(Mem.INP, at, x, 0, x_size=size, pads=(0, int(at + size < 8), 0, 0))
         elif kind == 3:
-            program.load(Mem.INP, at + 4, inputs, int(rng.integers(0, 13 - size)), x_size=size, pads=(0, 0, 1, 1))
+            program.load(Mem.INP, at + 4, inputs, int(rng.integers(0, 9)), x_size=4, pads=(0, 0, 1, 1))
         elif kind == 4:
             program.store(at, temp, at, x_size=size)
             program.load(Mem.INP, int(rng.integers(0, 13 - size)), temp, at, x_size=size)
