@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.runtime.launches import product, resident
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CertificateError, ExecutionError, FileError, ProgramError, SteadyError, UnwrittenError
 from tilewright.hw.isa import Isa, Mem
@@ -20,24 +21,6 @@ from tilewright.runtime.symbols import Symbol
 from tilewright.runtime.verify import verify, verify_steady
 
 TINY = PRESETS["tiny"]  # an entry of inputs is 4 values, one of weights 4 rows of 4
-
-
-def product(seed: int, at: int = 0, loaded: int = 4) -> tuple[Program, np.ndarray]:
-    """(y = w @ x on 16 rows of constant weights, of which `loaded` entries are loaded to entry `at`; the weights)."""
-    w = np.random.default_rng(seed).integers(-8, 8, (16, 4)).astype(np.int8)
-    program = Program(TINY, f"product_{seed}")
-    x, y = program.buffer("x", (1, 1, 4)), program.buffer("y", (4, 1, 4), kind="output")
-    weights = program.buffer("w", (4, 4, 4), kind="constant", data=w.view(np.uint8).reshape(-1))
-    program.load(Mem.INP, 0, x, 0, x_size=1)
-    program.load(Mem.WGT, at, weights, 0, x_size=loaded)
-    program.gemm([(4, 1, 0, 1)], reset=True)
-    program.gemm([(4, 1, 0, 1)], wgt=at)
-    program.store(0, y, 0, x_size=4)
-    return program, w
-
-
-def resident(program: Program) -> Executable:
-    return Executable.from_launch(program.finish()).resident()
 
 
 def proved(executable: Executable) -> Executable:
