@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.isa import (
+    INSTRUCTIONS,
     OPERATIONS,
     SCRATCHPADS,
     AluOp,
@@ -287,6 +289,24 @@ def row_access(cfg: Config, row: Instruction, f: Mapping[str, Any]) -> DramAcces
     size = entry_bytes(cfg, row.mem)
     rows, pitch = (1, 0) if row.one_row else (f["y_size"], f["x_stride"] * size)
     return DramAccess(row.stores is not None, f["dram_base"] * size, rows, f["x_size"] * size, pitch)
+
+
+def dram_cells(access: DramAccess, granule: int) -> slice | Array:
+    """The cells of `granule` bytes that a DRAM access touches, for any value of its symbol."""
+    if access.symbol is not None:
+        spans: list[list[int]] = (access.spans() // granule).tolist()
+        return slice(*spans[0]) if len(spans) == 1 else np.concatenate([np.arange(*span) for span in spans])
+    first, per_row = access.start // granule, -(-access.nbytes // granule)
+    if access.rows == 1 or access.pitch == access.nbytes:
+        return slice(first, first + per_row * access.rows)
+    starts = (access.start + np.arange(access.rows, dtype=np.int64) * access.pitch) // granule
+    return (starts[:, None] + np.arange(per_row)).reshape(-1)
+
+
+def dram_granule(cfg: Config) -> int:
+    """The largest number of bytes that divides every entry that `cfg` moves, and so every DRAM access."""
+    moved = (row.mem for row in INSTRUCTIONS if row.mem is not None and not row.missing(cfg))
+    return math.gcd(*(entry_bytes(cfg, mem) for mem in moved))
 
 
 @lru_cache(8)

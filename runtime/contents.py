@@ -228,8 +228,9 @@ class Contents:
         if step.steady is not None:
             if [*map(id, step.steady.buffers)] != [*map(id, step.launch.buffers)] or theirs != step.steady.cfg:
                 raise ProgramError(f"{at}: its steady launch has other buffers than its launch; both share theirs")
-            if not {*step.steady.patches.limits} <= {*limits}:
-                raise ProgramError(f"{at}: its steady launch has symbols that its launch does not have")
+            its = step.steady.patches.limits
+            if not its.items() <= limits.items():
+                raise ProgramError(f"{at}: its steady launch has symbols {its}, its launch {limits}; compile it again")
             check_dram(step.steady)
 
 

@@ -113,7 +113,11 @@ class Device(Protocol):
     """
 
     cfg: Config
-    starts: int
+
+    @property
+    def starts(self) -> int:
+        """The runs that may have changed what is on chip."""
+        ...
 
     def check_room(self, regions: Mapping[str, Allocation]) -> None:
         """Raise `CapacityError` where `regions` cannot all be allocated now; the device stays unchanged."""

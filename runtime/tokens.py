@@ -6,7 +6,6 @@ data pass jobs of the compute queue (`ahead_of_jobs`).
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,9 +14,9 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import CapacityError
-from ..hw.isa import INSTRUCTIONS, entry_bytes, nop_of, room
+from ..hw.isa import nop_of, room
 from ..hw.units import Channel, Queue, between, channels, connected, queues, stripes
-from .access import Access, DramAccess
+from .access import Access, DramAccess, dram_cells, dram_granule
 from .arrays import Array
 from .buffer import Buffer
 from .symbols import Symbol
@@ -105,24 +104,6 @@ class LastAccess:
         self._accessed[queue, cells] = position
         if write:
             self._written[queue, cells] = position
-
-
-def dram_cells(access: DramAccess, granule: int) -> slice | Array:
-    """The cells of `granule` bytes that a DRAM access touches, for any value of its symbol."""
-    if access.symbol is not None:
-        spans: list[list[int]] = (access.spans() // granule).tolist()
-        return slice(*spans[0]) if len(spans) == 1 else np.concatenate([np.arange(*span) for span in spans])
-    first, per_row = access.start // granule, -(-access.nbytes // granule)
-    if access.rows == 1 or access.pitch == access.nbytes:
-        return slice(first, first + per_row * access.rows)
-    starts = (access.start + np.arange(access.rows, dtype=np.int64) * access.pitch) // granule
-    return (starts[:, None] + np.arange(per_row)).reshape(-1)
-
-
-def dram_granule(cfg: Config) -> int:
-    """The largest number of bytes that divides every entry that `cfg` moves, and so every DRAM access."""
-    moved = (row.mem for row in INSTRUCTIONS if row.mem is not None and not row.missing(cfg))
-    return math.gcd(*(entry_bytes(cfg, mem) for mem in moved))
 
 
 class TokenPass:
@@ -331,10 +312,10 @@ def constants_between(rows: Sequence[Row], most: int) -> list[Row]:
 
 
 def _divided(row: Row, most: int) -> tuple[Row | None, Row | None]:
-    """(A load of the first `most` entries of `row`, a load of one row; one of the others)."""
+    """(A load of the first `most` entries of `row`, a load of one row without padding; one of the others)."""
     f, (access,) = row.fields, row.accesses
     size, entries = f["x_size"], access.entries
-    if f["y_size"] != 1 or row.dram is None or not isinstance(entries, slice):
+    if f["y_size"] != 1 or row.dram is None or not isinstance(entries, slice) or entries.stop - entries.start != size:
         return None, row
     if size <= most:
         return row, None

@@ -56,14 +56,14 @@ def test_files_that_modules_name_exist():
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
     "hw": 9_850,
-    "runtime": 13_980,
+    "runtime": 14_010,
     "compiler": 33_430,
     "sim": 9_390,
-    "boards": 4_980,
+    "boards": 5_000,
     "cli": 10_710,
     "apps": 7_590,
     "tools": 3_730,
-    "tests": 70_540,
+    "tests": 70_660,
 }
 
 

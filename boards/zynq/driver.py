@@ -55,6 +55,7 @@ _ENABLE = (1).to_bytes(4, "little")
 _COUNT_BYTES = 4
 _READ_WIDTH, _WRITE_WIDTH = 0x0, 0x14  # registers of a memory port of UltraScale+, whose bits 1:0 are its width
 _WIDTHS = {128: 0, 64: 1}
+_OF_RUN = ("INSN_ADDR_LO", "INSN_ADDR_HI", "INSN_COUNT", "CYCLES")  # registers that tell the latest run from others
 
 
 class NamedRegisters:
@@ -152,7 +153,8 @@ class PynqDevice:
         interrupt: Interrupt | None = None,
     ):
         self.cfg, self.board = cfg, board if isinstance(board, Board) else load_board(board)
-        self._programmed, self.starts = loaded, 0
+        self._programmed = loaded
+        self._starts, self._left = 0, list[int]()  # the registers `_OF_RUN` after the latest of these runs
         self.timeout, self._watchdog, self._meminfo = timeout, watchdog, Path(meminfo)
         self._bitstream = bitstream
         self.pynq, self._target = pynq or _import_pynq(), target
@@ -160,6 +162,13 @@ class PynqDevice:
         self._interrupt = interrupt or Interrupt.find()
         self._session: Session | None = None
         self._buffers: dict[int, _Buffer] = {}  # by the address that `allocate` returned
+
+    @property
+    def starts(self) -> int:
+        """The runs that are known: those of this driver, and any that another one, or another process, left behind."""
+        if self._session and self._registers_of_run() != self._left:
+            self._starts, self._left = self._starts + 1, self._registers_of_run()
+        return self._starts
 
     def check_room(self, regions: Mapping[str, Allocation]) -> None:
         """Raise `CapacityError` where `regions` do not fit the free contiguous memory."""
@@ -251,7 +260,7 @@ class PynqDevice:
         Raises what the error register says (`runtime.session.explain`), and `HangError` where the accelerator is
         not done after `timeout`: then it is reset, or its bitstream is loaded again if it does not react to the reset.
         """
-        self.starts += 1
+        self._starts += 1
         buffer, at = self._find(insn_address, insn_count * INSN_BYTES)
         session = self.open()
         words = np.frombuffer(bytes(buffer.array[at : at + insn_count * INSN_BYTES]), "<u8").reshape(-1, 2)
@@ -265,7 +274,9 @@ class PynqDevice:
                 self._flush(each.array)
             each.written, each.stale = False, True
         try:
-            return session.run(words, insn_address, counts, lambda: self._wait(session, words))
+            stats = session.run(words, insn_address, counts, lambda: self._wait(session, words))
+            self._left = self._registers_of_run()
+            return stats
         except TilewrightError:  # the core is done, or was stopped
             raise
         except BaseException:  # an interrupt from the keyboard too: what still runs would write to freed memory
@@ -276,6 +287,10 @@ class PynqDevice:
         """Free all memory."""
         for address in list(self._buffers):
             self.free(address)
+
+    def _registers_of_run(self) -> list[int]:
+        read = self.open().registers.read
+        return [read(name) for name in _OF_RUN]
 
     def _wait(self, session: Session, words: np.ndarray) -> int:
         """CONTROL when the core is done with `words`. Raises `HangError` where it is not in time."""

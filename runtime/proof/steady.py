@@ -1,9 +1,10 @@
 """Proves that steady launches do what their launches do, whatever left out loads would have brought.
 
 A turn is walked with all loads and, after it, once more both ways: with all loads, and with the steady launches. Both
-walks note what every entry of the scratchpads holds, constant bytes or the result of one instruction of one walk. An
-instruction must find the same in both, and both must leave the same: then so do all later turns. It shares no code with
-the pass that leaves loads out (runtime/steady.py).
+walks note what every entry of the scratchpads holds, constant bytes or the result of one instruction of one walk, and
+which store wrote each byte of DRAM last. An instruction must find the same in both, and both must leave the same: then
+so do all later turns. What an instruction touches (runtime/access.py) is the only code that it shares with the pass
+that leaves loads out (runtime/steady.py).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 
 from ...hw.errors import SteadyError
 from ...hw.isa import FLAGS, SCRATCHPADS, Mem, Op, entry_bytes, known_isa, room, row_of
-from ..access import dram_access, scratchpad_accesses
+from ..access import dram_access, dram_cells, dram_granule, scratchpad_accesses
 from ..arrays import Array
-from ..launch import Launch
+from ..launch import WRITABLE, Launch
 from .order import Instructions, Order
 
 _NONE = np.zeros((0, 3), np.int64)
@@ -44,8 +45,8 @@ def check_turn(turn: Sequence[tuple[Launch, Launch]]) -> None:
         first -= len(whole.insns)
         found = whole.run(every, numbers, names)
         for k, digest in short.run(fewer, numbers, names[same]).items():
-            if found[int(same[k])] != digest:
-                short.refuse(k, "finds other values on chip than after all loads")
+            if same[k] >= 0 and found[int(same[k])] != digest:
+                short.refuse(k, "finds other values on chip or in DRAM than after all loads")
         for mem in SCRATCHPADS:
             if len(wrong := np.flatnonzero(every[mem] != fewer[mem])):
                 what = f"{mem.name} entry {wrong[0]} holds other values at its end than after all loads"
@@ -92,9 +93,16 @@ class _Walk:
     def run(self, held: dict[Mem, Array], numbers: dict[bytes, int], names: Array) -> dict[int, bytes]:
         """Note in `held` what entries hold: `numbers` of constant bytes, or `names` of instructions that wrote them.
 
-        Returns a digest of what each instruction finds on chip.
+        Returns a digest of what each instruction finds on chip and, of this launch's stores, in DRAM.
         """
-        found, cfg = dict[int, bytes](), self.launch.cfg
+        found, cfg, granule = dict[int, bytes](), self.launch.cfg, dram_granule(self.launch.cfg)
+        # Both launches have their stores in one order, that of their queue: then the last store of a cell tells of all
+        # before it, even if its symbol decides whether it writes the cell.
+        stored = {
+            n: np.zeros(-(-buffer.nbytes // granule), np.int64)
+            for n, buffer in enumerate(self.launch.buffers)
+            if buffer.kind in WRITABLE
+        }
         texts = {number: data for data, number in numbers.items()}
         for k in self._order:
             f = self.insns[k]
@@ -110,6 +118,14 @@ class _Walk:
                 uops = np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1).astype(np.int64)
             accesses = scratchpad_accesses(cfg, f, uops)
             reads = [held[a.mem][a.entries].tobytes() for a in accesses if not a.write or a.updates]
+            last = stored.get(int(self.launch.reloc[k]))
+            dram = None if last is None else dram_access(cfg, f, self.launch.patches.symbols.get(k))
+            if last is not None and dram is not None:
+                cells = dram_cells(dram, granule)
+                if dram.write:
+                    last[cells] = names[k]
+                else:
+                    reads.append(last[cells].tobytes())
             found[k] = hashlib.blake2b(b"".join(reads), digest_size=16).digest()
             loaded = self.constant(k)
             for data in loaded or ():
@@ -121,11 +137,11 @@ class _Walk:
 
 
 def _matched(whole: _Walk, short: _Walk) -> Array:
-    """For each instruction of `short` the same one of `whole`, or 0 for loads of constants, and where nothing works.
+    """For each instruction of `short` the same one of `whole`; -1 for loads of constants, and where nothing works.
 
     Raises `SteadyError` where the others differ, but for their tokens.
     """
-    same, launch, steady = np.zeros(len(short.insns), np.int64), whole.launch, short.launch
+    same, launch, steady = np.full(len(short.insns), -1, np.int64), whole.launch, short.launch
     if launch.cfg != steady.cfg or [*map(id, launch.buffers)] != [*map(id, steady.buffers)]:
         raise SteadyError(f"launch {launch.name!r}: its steady launch has another configuration, or other buffers")
     for mine, its in zip(whole.program.at, short.program.at):

@@ -8,11 +8,36 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import RaceError
-from tilewright.hw.isa import Isa
+from tilewright.hw.isa import Isa, Mem
 from tilewright.hw.units import FLAGS
+from tilewright.runtime.executable import Executable
 from tilewright.runtime.launch import Launch
+from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify, without_pair
+
+
+def product(seed: int, at: int = 0, loaded: int = 4) -> tuple[Program, np.ndarray]:
+    """(y = w @ x for `tiny`, on 16 rows of constant weights; the weights).
+
+    The first `loaded` entries of the weights are loaded to entry `at`.
+    """
+    w = np.random.default_rng(seed).integers(-8, 8, (16, 4)).astype(np.int8)
+    program = Program(PRESETS["tiny"], f"product_{seed}")
+    x, y = program.buffer("x", (1, 1, 4)), program.buffer("y", (4, 1, 4), kind="output")
+    weights = program.buffer("w", (4, 4, 4), kind="constant", data=w.view(np.uint8).reshape(-1))
+    program.load(Mem.INP, 0, x, 0, x_size=1)
+    program.load(Mem.WGT, at, weights, 0, x_size=loaded)
+    program.gemm([(4, 1, 0, 1)], reset=True)
+    program.gemm([(4, 1, 0, 1)], wgt=at)
+    program.store(0, y, 0, x_size=4)
+    return program, w
+
+
+def resident(program: Program) -> Executable:
+    """An executable of `program` whose second run loads no constants that the first left on chip."""
+    return Executable.from_launch(program.finish()).resident()
 
 
 def hand_written(cfg, *rows, buffers=()):

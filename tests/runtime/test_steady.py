@@ -1,40 +1,27 @@
 """Steady launches: what they leave out, when they run, and what refuses wrong ones."""
 
+import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.runtime.launches import members, product, resident
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CertificateError, ExecutionError, FileError, ProgramError, SteadyError, UnwrittenError
 from tilewright.hw.isa import Isa, Mem
+from tilewright.hw.units import Queue
 from tilewright.runtime.device import open_device, program_stats
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.program import Program
 from tilewright.runtime.steady import steady_launches
+from tilewright.runtime.symbols import Symbol
 from tilewright.runtime.verify import verify, verify_steady
 
 TINY = PRESETS["tiny"]  # an entry of inputs is 4 values, one of weights 4 rows of 4
-
-
-def product(seed: int, at: int = 0, loaded: int = 4) -> tuple[Program, np.ndarray]:
-    """(y = w @ x on 16 rows of constant weights, of which `loaded` entries are loaded to entry `at`; the weights)."""
-    w = np.random.default_rng(seed).integers(-8, 8, (16, 4)).astype(np.int8)
-    program = Program(TINY, f"product_{seed}")
-    x, y = program.buffer("x", (1, 1, 4)), program.buffer("y", (4, 1, 4), kind="output")
-    weights = program.buffer("w", (4, 4, 4), kind="constant", data=w.view(np.uint8).reshape(-1))
-    program.load(Mem.INP, 0, x, 0, x_size=1)
-    program.load(Mem.WGT, at, weights, 0, x_size=loaded)
-    program.gemm([(4, 1, 0, 1)], reset=True)
-    program.gemm([(4, 1, 0, 1)], wgt=at)
-    program.store(0, y, 0, x_size=4)
-    return program, w
-
-
-def resident(program: Program) -> Executable:
-    return Executable.from_launch(program.finish()).resident()
 
 
 def proved(executable: Executable) -> Executable:
@@ -122,23 +109,30 @@ def mixture(seed: int) -> Program:
     program = Program(TINY, f"mixture_{seed}")
     x = program.buffer("x", (4, 1, 4))
     y = program.buffer("y", (8, 1, 4), kind="output")
+    temp = program.buffer("t", (8, 1, 4), kind="temp")
     data = rng.integers(-8, 8, (12, 4, 4)).astype(np.int8).view(np.uint8).reshape(-1)
     weights = program.buffer("w", (12, 4, 4), kind="constant", data=data)
     inputs = program.buffer("c", (12, 1, 4), kind="constant", data=data[:48])
     program.load(Mem.WGT, 0, weights, 0, x_size=8)
-    program.load(Mem.INP, 0, inputs, 0, x_size=8)
+    program.load(Mem.INP, 0, inputs, 0, x_size=12)
     program.gemm([(8, 1, 0, 0)], reset=True)
-    for _ in range(int(rng.integers(2, 14))):
+    for _ in range(int(rng.integers(2, 20))):
         size = int(rng.integers(1, 5))
         at = int(rng.integers(0, 9 - size))
-        kind = rng.integers(4)
+        kind = rng.integers(6)
         if kind < 2:
             mem, source = ((Mem.WGT, weights), (Mem.INP, inputs))[kind]
             program.load(mem, at, source, int(rng.integers(0, 13 - size)), x_size=size)
         elif kind == 2:
             program.load(Mem.INP, at, x, 0, x_size=size, pads=(0, int(at + size < 8), 0, 0))
+        elif kind == 3:
+            program.load(Mem.INP, at + 4, inputs, int(rng.integers(0, 9)), x_size=4, pads=(0, 0, 1, 1))
+        elif kind == 4:
+            program.store(at, temp, at, x_size=size)
+            program.load(Mem.INP, int(rng.integers(0, 13 - size)), temp, at, x_size=size)
         else:
-            program.gemm([(size, 1, 1, 1)], *(int(n) for n in rng.integers(0, 9 - size, 3)))
+            dst, src, wgt = (int(n) for n in rng.integers(0, [9 - size, 13 - size, 9 - size]))
+            program.gemm([(size, 1, 1, 1)], dst, src, wgt)
     program.store(0, y, 0, x_size=8)
     return program
 
@@ -152,6 +146,36 @@ def test_random_programs_do_the_same_as_all_their_loads(seed):
         for _ in range(3):
             x = {"x": rng.integers(-8, 8, (4, 1, 4)).astype(np.int8)}
             assert np.array_equal(loaded.run(x)["y"], tw.run(program, x, "spec")[0]["y"])
+        assert loaded.reports[0].steady
+
+
+def test_a_launch_may_begin_with_an_instruction_that_only_carries_a_token():
+    """As VTA's do: the loads of the next step wait until the entries of this one are free."""
+    rng, program = np.random.default_rng(9), Program(TINY, "explicit", tokens="explicit")
+    w = rng.integers(-8, 8, (8, 4)).astype(np.int8)
+    x, y = program.buffer("x", (1, 1, 4)), program.buffer("y", (2, 1, 4), kind="output")
+    weights = program.buffer("w", (2, 4, 4), kind="constant", data=w.view(np.uint8).reshape(-1))
+    program.dep_push(Queue.COMPUTE, Queue.LOAD)
+    for k in range(2):
+        program.dep_pop(Queue.COMPUTE, Queue.LOAD)
+        program.load(Mem.INP, 0, x, 0)
+        program.load(Mem.WGT, 0, weights, k)
+        program.dep_push(Queue.LOAD, Queue.COMPUTE)
+        program.dep_pop(Queue.LOAD, Queue.COMPUTE)
+        program.gemm([(1, 0, 0, 0)], reset=True)
+        program.gemm([(1, 0, 0, 0)])
+        for source, target in ((Queue.COMPUTE, Queue.LOAD), (Queue.COMPUTE, Queue.STORE)):
+            program.dep_push(source, target)
+        program.dep_pop(Queue.COMPUTE, Queue.STORE)
+        program.store(0, y, k)
+        program.dep_push(Queue.STORE, Queue.COMPUTE)
+        program.dep_pop(Queue.STORE, Queue.COMPUTE)
+    program.dep_pop(Queue.COMPUTE, Queue.LOAD)
+    with Loaded(proved(resident(program)), open_device("model", TINY)) as loaded:
+        for _ in range(2):
+            value = rng.integers(-8, 8, (1, 1, 4)).astype(np.int8)
+            found = loaded.run({"x": value})["y"].reshape(-1)
+            assert np.array_equal(found, (w.astype(int) @ value[0, 0]).astype(np.int8))
         assert loaded.reports[0].steady
 
 
@@ -190,13 +214,62 @@ def test_other_contents_are_refused():
     executable = Executable.from_launch(two_kernels(again=True).finish())
     (step,) = executable.launches
     fewer = replace(two_kernels(again=False).finish(), buffers=step.launch.buffers)
-    with pytest.raises(SteadyError, match="GEMM.*finds other values on chip than after all loads"):
+    with pytest.raises(SteadyError, match="GEMM.*finds other values on chip or in DRAM than after all loads"):
         verify_steady([replace(step, steady=fewer)])
     shorter = replace(two_kernels(again=True, kernels=1).finish(), buffers=step.launch.buffers)
     with pytest.raises(SteadyError, match="FINISH.* is not its instruction 6 .GEMM"):
         verify_steady([replace(step, steady=shorter)])
     with pytest.raises(SteadyError, match="GEMM.* is not its instruction"):
         verify_steady([replace(step, steady=replace(product(1)[0].finish(), buffers=step.launch.buffers))])
+
+
+def test_loads_of_stored_data_find_the_same_stores():
+    """Two stores to one place, with a load behind each, or both stores before both loads: each queue does the same."""
+
+    def program(both_first: bool) -> Program:
+        program = Program(TINY, "stores")
+        x, y = program.buffer("x", (2, 1, 4)), program.buffer("y", (2, 1, 4), kind="output")
+        temp = program.buffer("t", (1, 1, 4), kind="temp")
+        data = np.eye(4, dtype=np.uint8).reshape(-1)
+        weights = program.buffer("w", (1, 4, 4), kind="constant", data=data)
+        program.load(Mem.INP, 0, x, 0, x_size=2)
+        program.load(Mem.WGT, 0, weights, 0, x_size=1)
+        program.gemm([(2, 1, 1, 0)], reset=True)
+        program.gemm([(2, 1, 1, 0)])
+        program.store(0, temp, 0)
+        if both_first:
+            program.store(1, temp, 0)
+        program.load(Mem.INP, 2, temp, 0)
+        if not both_first:
+            program.store(1, temp, 0)
+        program.load(Mem.INP, 3, temp, 0)
+        program.gemm([(2, 1, 1, 0)], reset=True)
+        program.gemm([(2, 1, 1, 0)], src=2)
+        program.store(0, y, 0, x_size=2)
+        return program
+
+    (step,) = resident(program(both_first=False)).launches
+    verify_steady([step])
+    other = replace(program(both_first=True).finish(), buffers=step.launch.buffers)
+    with pytest.raises(SteadyError, match="LOAD.INP.*finds other values on chip or in DRAM than after all loads"):
+        verify_steady([replace(step, steady=other)])
+
+
+@pytest.mark.parametrize("limits", [{"position": 8}, {"position": 3}, {"other": 4}])
+def test_a_steady_launch_has_the_symbols_of_its_launch(limits):
+    """Its proof and the checks of a run must be for the same values."""
+    program = Program(TINY, "rows")
+    x, y = program.buffer("x", (1, 1, 4)), program.buffer("y", (8, 1, 4), kind="output")
+    program.load(Mem.INP, 0, x, 0)
+    program.gemm([(1, 0, 0, 0)], reset=True)
+    program.store(0, y, 0, at=Symbol("position", 4, step=1))
+    executable = resident(program)
+    (step,) = executable.launches
+    assert step.steady is not None and step.steady.patches.limits == {"position": 4}
+    steady = replace(step.steady, patches=replace(step.steady.patches, limits=limits))
+    text = f"its steady launch has symbols {limits}, its launch {{'position': 4}}; compile it again"
+    with pytest.raises(ProgramError, match=re.escape(text)):
+        Executable(TINY, "rows", executable.tensors, [replace(step, steady=steady)])
 
 
 def test_launches_in_turn_keep_what_none_of_them_overwrites():
@@ -227,7 +300,10 @@ def test_the_file_keeps_steady_launches_with_their_certificates():
 
 def test_the_first_file_versions_have_no_steady_launches():
     plain = Executable.from_launch(product(1)[0].finish()).to_bytes()
-    assert plain != resident(product(1)[0]).to_bytes()
-    assert b"steady" not in plain
+    found = []
+    for data in (plain, resident(product(1)[0]).to_bytes()):
+        manifest = json.loads(members(data)["manifest.json"])
+        found.append((manifest["version"], "steady" in manifest["steps"][0], "0.steady" in manifest["memory"]))
+    assert found == [(3, False, False), (4, True, True)]
     with pytest.raises(FileError):
         Executable.from_bytes(plain[:-40], "cut")

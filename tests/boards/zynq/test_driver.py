@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.runtime.launches import product, resident
 from tilewright.boards.selftest import run_self_test
 from tilewright.boards.zynq import driver
 from tilewright.boards.zynq.board import load_board
@@ -153,6 +154,22 @@ def test_instructions_are_counted_once_whatever_their_addresses(powered, cache, 
         device.write(placed.address, other.view(np.uint8).reshape(-1))
         loaded.run(program.inputs(2, 0))
     assert counted == [len(program.launch.insn)] * 2
+
+
+def test_a_run_of_another_driver_is_noticed(powered, tmp_path):
+    """Two drivers, as two processes have them, on one FPGA: constants of the second take the place of the first's."""
+    device, board = powered()
+    other = driver.PynqDevice(
+        TINY, bitstream=tmp_path / "x.bit", loaded=True, pynq=board, meminfo=tmp_path / "meminfo", watchdog=2000
+    )
+    x, steady, answers = np.array([[[1, 2, 3, 4]]], np.int8), [], []
+    programs = [product(seed) for seed in (1, 2)]
+    a, b = (Loaded(resident(program), on) for (program, _), on in zip(programs, (device, other)))
+    for which in (0, 0, 1, 0, 0, 1, 1):
+        loaded, (_, weights) = (a, b)[which], programs[which]
+        answers.append(np.array_equal(loaded.run({"x": x})["y"].reshape(-1), weights.astype(int) @ x[0, 0]))
+        steady.append(loaded.reports[0].steady)
+    assert all(answers) and steady == [False, True, False, False, True, False, True]
 
 
 def test_a_write_beside_what_the_accelerator_wrote(powered, double):
