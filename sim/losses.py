@@ -68,8 +68,8 @@ class Loss:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready values."""
-        found: dict[str, object] = {"name": self.name, "cycles": self.cycles, "statement": self.statement}
-        return found | {"tensor": self.tensor, "cause": self.cause, "remedy": self.remedy}
+        found: dict[str, object] = {"name": self.name, "cycles": self.cycles, "path": [*self.path]}
+        return found | {"statement": self.statement, "tensor": self.tensor, "cause": self.cause, "remedy": self.remedy}
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,12 @@ class Explanation:
             where = " / ".join(loss.path)[:_WIDTH] or loss.statement
             yield row(loss.name, loss.cycles, where, f"{loss.cause}: {loss.remedy}")
         if small := self.losses[len(large) :]:
-            yield row("smaller ones", sum(loss.cycles for loss in small), "", f"{len(small)} losses")
+            yield row(
+                "smaller ones",
+                sum(loss.cycles for loss in small),
+                "",
+                f"{len(small)} loss{'es' if len(small) > 1 else ''}",
+            )
 
     def __repr__(self) -> str:
         lines = [f"{self.cycles:,} cycles, at least {self.bound:,} ({self.limit})"]
