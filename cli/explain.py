@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from ..hw.config import load_config
-from ..hw.errors import UnsupportedError
+from ..hw.errors import InputError, UnsupportedError
 from ..runtime.executable import Executable, LaunchStep
 from ..runtime.program import Program
+from ..runtime.steps import turns
 from ..sim.dram import Dram, load_dram
 from ..sim.losses import explain, merged
 from ..sim.profile import Share, profile, total
@@ -66,7 +67,8 @@ def command(
     advice = remedy(model, executable)
     if as_json:
         result = {"program": model, "config": executable.cfg.name, "contract": executable.contract, "dram": memory.name}
-        whole = merged([one.explanation for one in found])
+        together = {step.name for step in turns(executable.steps)[0]}
+        whole = merged([one.explanation for one in found if one.name in together])
         result |= {"remedy": advice} | whole.to_dict()
         report.emit_json(result | {"tir": text, "launches": [one.to_dict() for one in found]})
         return
@@ -84,14 +86,20 @@ def _opened(model: str, config: str | None, choices: Choices) -> tuple[Any, str 
     value = python_value(model, cfg, None if choices.dram is None else load_dram(choices.dram))
     if value is None or graph_in(value) is not None:
         return open_program(model, config, choices), None
-    if isinstance(value, (Executable, Program)):
-        return executable_of(value, cfg), None
     from ..compiler.user_kernels import UserKernel
 
+    if choices.shapes and not isinstance(value, UserKernel):
+        raise InputError(f"--shape: {model} has sizes; the option is for kernels and networks: drop it")
+    if isinstance(value, (Executable, Program)):
+        return executable_of(value, cfg), None
     if isinstance(value, UserKernel):
         if not choices.shapes:
             raise UnsupportedError(f"{model}: a kernel needs the shapes of its inputs, as in --shape x0=1,16,8,8")
-        return value.compile(*(tuple(shape) for shape in choices.shapes.values()), config=cfg), None
+        names = [f"x{number}" for number in range(len(choices.shapes))]
+        if choices.shapes.keys() != {*names}:
+            known = ", ".join(choices.shapes)
+            raise InputError(f"--shape {known}: the inputs of a kernel are x0, x1 and so on, each of them once")
+        return value.compile(*(tuple(choices.shapes[name]) for name in names), config=cfg), None
     from ..compiler.api import lowered_text
 
     return executable_of(value, cfg), lowered_text(value)

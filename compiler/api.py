@@ -25,8 +25,8 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
 
     The program's buffers have the names of the function's parameters; a parameter that it stores to is an output. A
     scratchpad determines the element width in DRAM: an int8 tensor that is loaded into local.wgt has `wgt_bits` per
-    element. `name` defaults to the function's. Of a module of several functions it may name one; else all become one
-    program, in the order of their names, with buffers `function.parameter`.
+    element. `name` defaults to the function's. Of a module of several functions it names one; without it all become
+    one program, in the order of their names, with buffers `function.parameter`.
 
     >>> import tilewright as tw
     >>> from tilewright.compiler.schedule.dense import dense
@@ -34,14 +34,16 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
     >>> {name: buffer.shape for name, buffer in program.buffers.items()}
     {'x': (1, 2, 1, 4), 'w': (2, 2, 4, 4), 'out': (1, 2, 1, 4)}
 
-    Raises `ScheduleError` or `UnsupportedError` naming the statement that no instruction covers, and
-    `CapacityError` naming the tensor that does not fit a scratchpad.
+    Raises `ScheduleError` or `UnsupportedError` naming the statement that no instruction covers, `ScheduleError` for a
+    `name` that is none of several functions, and `CapacityError` naming the tensor that does not fit a scratchpad.
     """
     functions = _functions(scheduled)
     if name in functions:
         functions = {name: functions[name]}
     if len(functions) > 1:
-        program = Program(load_config(config), name or "main")
+        if name is not None:
+            raise ScheduleError(f"name = {name!r}: must be a function of the module: {', '.join(sorted(functions))}")
+        program = Program(load_config(config), "main")
         placement = Placement(program.cfg)
         for each, func in sorted(functions.items()):
             build_into(program, func, None, placement, name=each)

@@ -9,16 +9,17 @@ is divided by the timeline: start and end, and instructions with little work eac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 
-from ..hw.isa import Mem, Op, Queue, depth, entry_bytes, instruction, known_isa, ops_of, scratchpad_of
+from ..hw.isa import MICRO_OPS, Mem, Op, Queue, depth, entry_bytes, instruction, known_isa, ops_of, scratchpad_of
 from ..hw.show import table
 from ..hw.units import FLAGS, POP_NEXT
-from ..runtime.access import dram_access
+from ..runtime.access import DramAccess, dram_access
 from ..runtime.launch import ARENA, Launch
 from .dram import ZYNQ_HP, Dram, bandwidths
 from .profile import owned_cycles, spent_cycles
@@ -67,8 +68,8 @@ class Loss:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready values."""
-        found: dict[str, object] = {"name": self.name, "cycles": self.cycles, "statement": self.statement}
-        return found | {"tensor": self.tensor, "cause": self.cause, "remedy": self.remedy}
+        found: dict[str, object] = {"name": self.name, "cycles": self.cycles, "path": [*self.path]}
+        return found | {"statement": self.statement, "tensor": self.tensor, "cause": self.cause, "remedy": self.remedy}
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,12 @@ class Explanation:
             where = " / ".join(loss.path)[:_WIDTH] or loss.statement
             yield row(loss.name, loss.cycles, where, f"{loss.cause}: {loss.remedy}")
         if small := self.losses[len(large) :]:
-            yield row("smaller ones", sum(loss.cycles for loss in small), "", f"{len(small)} losses")
+            yield row(
+                "smaller ones",
+                sum(loss.cycles for loss in small),
+                "",
+                f"{len(small)} loss{'es' if len(small) > 1 else ''}",
+            )
 
     def __repr__(self) -> str:
         lines = [f"{self.cycles:,} cycles, at least {self.bound:,} ({self.limit})"]
@@ -328,7 +334,10 @@ class _Search:
         here = [m.buffer for s in self.statements if s.path == path for m in s.moved(store=False) if m.buffer in again]
         tensor = cause.tensor or max(here or again, key=again.__getitem__)
         mem, loaded, distinct = self.transfers.loaded[tensor]
-        text = f"{_shown(tensor)}, {distinct:,} bytes, is loaded {loaded / distinct:.1f} times"
+        text = f"{tensor}, {distinct:,} bytes, is loaded {loaded / distinct:.1f} times"
+        if tensor == ARENA:
+            loaded, distinct = self.transfers.of_operator(tensor, self.operator(path))
+            text = f"it loads {loaded - distinct:,} of its {loaded:,} bytes of activations again"
         room = depth(self.cfg, scratchpad_of(mem)) * entry_bytes(self.cfg, mem)
         if distinct <= room:
             remedy = "it fits on chip: load it outside the loops that do not change it (compute_at further out)"
@@ -353,6 +362,10 @@ class _Search:
         issues = sum(self.program.work[k].issues for k in self.alu if self.paths[self.of[k]][:1] == path[:1])
         text = f"the ALU takes {issues / results:.1f} micro-ops per result, in which no product is issued"
         return text, "take fewer operations, or leave shifts and clamps to a store that requantises (REQUANTISE)", False
+
+    def operator(self, path: tuple[str, ...]) -> np.ndarray:
+        """The positions of the instructions of the operator of `path`."""
+        return np.flatnonzero(np.array([each[:1] == path[:1] for each in self.paths])[self.of])
 
     def divided(self, timing: Timing, bound: int, limit: str) -> Iterator[Loss]:
         """What the causes leave, by the timeline of the program without them."""
@@ -462,73 +475,73 @@ def _dense(program: Columns) -> Columns:
 
 
 class _Transfers:
-    """The DRAM traffic of a launch, by instruction: tensor, and share of the bytes that no load before had.
+    """The DRAM traffic of a launch, by instruction: tensor, bytes, and share of the bytes that no load before had.
 
-    `again` are bytes loaded again by tensor, `loaded` its memory, bytes loaded and different bytes; `spilled` the
-    stores that others replace, and the loads of these tensors.
+    What is stored is new to the next load of it. `again` are bytes loaded again by tensor, `loaded` its memory, bytes
+    loaded and different bytes; `spilled` the stores of sums that others replace, and the loads of these sums.
     """
 
     def __init__(self, launch: Launch, fields: list[dict[str, int]]):
-        cfg, self.name, self.new = launch.cfg, dict[int, str](), dict[int, float]()
+        self.name, self.nbytes, self.new = dict[int, str](), dict[int, int](), dict[int, float]()
         self.again, self.loaded = dict[str, int](), dict[str, tuple[Mem, int, int]]()
-        self._stored = dict[str, int]()
         self.spilled: list[int] = []
-        held, stored, last = dict[str, np.ndarray](), dict[str, np.ndarray](), dict[tuple, int]()
-        spans, loads, twice = dict[str, set](), dict[str, list[int]](), dict[str, list[int]]()
-        moved = dict[str, int]()
-        for k, f in enumerate(fields):
-            access = dram_access(cfg, f)
-            row = instruction(f["op"], f.get("mem"))
-            if (
-                access is None
-                or row is None
-                or row.mem is None
-                or launch.reloc[k] < 0
-                or row.mem in (Mem.UOP, Mem.TUOP)
-            ):
-                continue
-            buffer = launch.buffers[launch.reloc[k]]
-            name, size = buffer.name, entry_bytes(cfg, row.mem)
-            cells = stored if access.write else held
-            if name not in cells:
-                cells[name] = np.zeros(-(-buffer.nbytes // size) + 1, bool)
-            span = (access.start, access.rows, access.nbytes, access.pitch)
-            nbytes = access.rows * access.nbytes
-            self.name[k] = name
+        granules, ends = dict[str, int](), dict[str, int]()
+        accesses = list(_accesses(launch, fields))
+        for _, name, mem, access in accesses:
+            granules[name] = math.gcd(granules.get(name, 0), entry_bytes(launch.cfg, mem))
+            ends[name] = max(ends.get(name, 0), access.end)
+        held = {name: np.zeros(-(-ends[name] // granule), bool) for name, granule in granules.items()}
+        stored = {name: np.zeros_like(cells) for name, cells in held.items()}
+        last, twice, moved = dict[tuple, int](), dict[str, list[int]](), dict[str, int]()
+        loads, operands = dict[str, list[int]](), {ARENA}  # tensors that are more than sums
+        for k, name, mem, access in accesses:
+            at, nbytes = _cells(access, granules[name]), access.rows * access.nbytes
+            self.name[k], self.nbytes[k] = name, nbytes
             if access.write:
-                if (name, span) in last:
-                    twice.setdefault(name, []).append(last[name, span])
-                last[name, span] = k
-                held.pop(name, None)
-                spans.pop(name, None)
-            else:
-                loads.setdefault(name, []).append(k)
-                if span in spans.setdefault(name, set()):
-                    fresh = 0.0
-                else:
-                    fresh = 1 - float(cells[name][_cells(span, size, len(cells[name]))].mean())
-                    spans[name].add(span)
-                self.new[k] = fresh
-                mem, all_bytes, distinct = self.loaded.get(name, (row.mem, 0, 0))
-                self.loaded[name] = mem, all_bytes + nbytes, distinct + round(fresh * nbytes)
-            cells[name][_cells(span, size, len(cells[name]))] = True
-            if access.write:
+                span = name, access.start, access.rows, access.nbytes, access.pitch
+                if span in last:
+                    twice.setdefault(name, []).append(last[span])
+                last[span] = k
                 moved[name] = moved.get(name, 0) + nbytes
-                self._stored[name] = int(stored[name].sum()) * size
+                stored[name][at], held[name][at] = True, False
+                continue
+            loads.setdefault(name, []).append(k)
+            if scratchpad_of(mem) != Mem.ACC:
+                operands.add(name)
+            self.new[k] = fresh = 1 - float(held[name][at].mean())
+            held[name][at] = True
+            mem, all_bytes, distinct = self.loaded.get(name, (mem, 0, 0))
+            self.loaded[name] = mem, all_bytes + nbytes, distinct + round(fresh * nbytes)
+        self._stored = {name: int(stored[name].sum()) * granules[name] for name in moved}
         for name, (_, all_bytes, distinct) in self.loaded.items():
             if all_bytes > distinct:
                 self.again[name] = all_bytes - distinct
-        for name in [name for name in moved if moved[name] >= _AGAIN * self._stored[name] and name in loads]:
-            self.spilled += twice.get(name, []) + loads[name]
-            self.again.pop(name, None)
-            del self.loaded[name]
+        for name in [name for name in moved if name in loads and name not in operands]:
+            if moved[name] >= _AGAIN * self._stored[name]:
+                self.spilled += twice.get(name, []) + loads[name]
+                self.again.pop(name, None)
+                del self.loaded[name]
 
     def distinct(self, store: bool) -> int:
         """Bytes that must be loaded, or stored."""
         return sum(self._stored.values()) if store else sum(distinct for _, _, distinct in self.loaded.values())
 
+    def of_operator(self, tensor: str, at: np.ndarray) -> tuple[int, int]:
+        """(bytes, bytes that no load before had) that the instructions `at` load of `tensor`."""
+        here = [k for k in at.tolist() if k in self.new and self.name[k] == tensor]
+        return sum(self.nbytes[k] for k in here), sum(round(self.new[k] * self.nbytes[k]) for k in here)
 
-def _cells(span: tuple[int, int, int, int], size: int, count: int) -> np.ndarray:
-    start, rows, nbytes, pitch = span
-    first = (start + pitch * np.arange(rows)) // size
-    return np.minimum((first[:, None] + np.arange(-(-nbytes // size))).reshape(-1), count - 1)
+
+def _accesses(launch: Launch, fields: list[dict[str, int]]) -> Iterator[tuple[int, str, Mem, DramAccess]]:
+    """(instruction, tensor, memory, bytes) of every load and store of a tensor."""
+    for k, f in enumerate(fields):
+        row, access = instruction(f["op"], f.get("mem")), dram_access(launch.cfg, f)
+        if row is None or row.mem in (None, *MICRO_OPS) or access is None or launch.reloc[k] < 0:
+            continue
+        yield k, launch.buffers[launch.reloc[k]].name, row.mem, access
+
+
+def _cells(access: DramAccess, size: int) -> np.ndarray:
+    """The cells of `size` bytes that `access` covers."""
+    first = (access.start + access.pitch * np.arange(access.rows)) // size
+    return (first[:, None] + np.arange(-(-access.nbytes // size))).reshape(-1)

@@ -8,31 +8,27 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.isa import MICRO_OPS, AluOp, Mem, Op, known_isa, mem_of, room, row_of
-from ..runtime.access import dram_access, scratchpad_accesses, tile_entries
+from ..runtime.access import dram_access, scratchpad_accesses
 from ..runtime.device import Timeline
 from ..runtime.launch import Launch
 from ..runtime.metrics import with_micro_ops
-from .profile import owned_cycles, spent_cycles
+from .profile import owned_cycles
 
 
 @dataclass
 class Transfers:
     """The loads or stores of one statement between `buffer` and `mem`, in the order of the program.
 
-    One value per instruction: `first` and `last` scratchpad entry, and of `spans` the first byte in the buffer, rows,
-    bytes of a row, and bytes from one row to the next; rows that are adjacent in DRAM are one. `cycles` belong to them
-    (see `profile`), `busy` are those in which one is the oldest of its queue, `token_wait` those in which they wait for
-    tokens.
+    One value per instruction: `first` scratchpad entry, and of `spans` the first byte in the buffer, rows, bytes of a
+    row, and bytes from one row to the next; rows that are adjacent in DRAM are one. `cycles` belong to them (see
+    `profile`).
     """
 
     buffer: str
     mem: Mem
     first: list[int] = field(default_factory=list)
-    last: list[int] = field(default_factory=list)
     spans: list[tuple[int, int, int, int]] = field(default_factory=list)
     cycles: int = 0
-    busy: int = 0
-    token_wait: int = 0
 
     @property
     def count(self) -> int:
@@ -49,42 +45,20 @@ class Transfers:
         """Bytes moved."""
         return sum(rows * row for _, rows, row, _ in self.spans)
 
-    def distinct_bytes(self, granule: int) -> int:
-        """Bytes of the buffer that are moved at least once; every row is whole cells of `granule` bytes."""
-        end = max(start + (rows - 1) * pitch + row for start, rows, row, pitch in self.spans)
-        cells = np.zeros(-(-end // granule), bool)
-        for start, rows, row, pitch in set(self.spans):
-            firsts = (start + pitch * np.arange(rows)) // granule
-            cells[(firsts[:, None] + np.arange(row // granule)).reshape(-1)] = True
-        return int(cells.sum()) * granule
-
-    def overwrites(self) -> int:
-        """How often a load replaces entries that an earlier one of them filled with other data."""
-        count, filled = 0, dict[tuple[int, int], tuple[int, int, int, int]]()
-        for first, last, span in zip(self.first, self.last, self.spans):
-            hit = [(a, b) for (a, b), held in filled.items() if a <= last and first <= b and held != span]
-            count += bool(hit)
-            for key in hit:
-                del filled[key]
-            filled[first, last] = span
-        return count
-
 
 @dataclass
 class Statement:
     """The facts of one path of origins.
 
-    `at` are the positions of its instructions. `cycles` belong to it (see `profile`), `compute_cycles` of them to GEMM
-    and ALU instructions and the loads of their micro-ops. It has `loops` GEMM and ALU instructions, with micro-op
-    `issues`; `initial` of them are GEMM that sets accumulators, with `initial_issues`. `added` are issues of ADD with
-    two accumulators, `summed` those of them that add sums of products, `spread` issues of MUL with an accumulator that
-    is an operand of several.
+    `at` are the positions of its instructions. `cycles` belong to it (see `profile`). It has `loops` GEMM and ALU
+    instructions, with micro-op `issues`; `initial` of them are GEMM that sets accumulators, with `initial_issues`.
+    `added` are issues of ADD with two accumulators, `summed` those of them that add sums of products, `spread` issues
+    of MUL with an accumulator that is an operand of several.
     """
 
     path: tuple[str, ...]
     at: list[int] = field(default_factory=list)
     cycles: int = 0
-    compute_cycles: int = 0
     issues: int = 0
     loops: int = 0
     initial: int = 0
@@ -108,22 +82,19 @@ def statements(launch: Launch, timeline: Timeline) -> list[Statement]:
     """The facts of every statement of `launch`, in the order of their first instruction."""
     origins = launch.known_origins
     found = [Statement(path) for path in origins.paths]
-    owned, spent = owned_cycles(launch, timeline), spent_cycles(timeline)
+    owned = owned_cycles(launch, timeline)
     products = np.zeros(launch.cfg.acc_depth, bool)  # accumulators that GEMM wrote last
     for k, (number, (f, uops)) in enumerate(zip(origins.of.tolist(), with_micro_ops(launch, known_isa(launch.cfg)))):
         statement = found[number]
         statement.at.append(k)
         statement.cycles += int(owned[k])
         if row_of(f["op"], f.get("mem")).loads in MICRO_OPS:
-            statement.compute_cycles += int(owned[k])
-        elif "uop_bgn" in f:
-            statement.compute_cycles += int(owned[k])
+            continue
+        if "uop_bgn" in f:
             _count_loops(statement, f, uops)
             _count_sums(statement, launch.cfg, f, uops, products)
         elif (moved := _transfer(statement, launch, k, f)) is not None:
             moved.cycles += int(owned[k])
-            moved.busy += int(spent[k])
-            moved.token_wait += int(timeline.waits["token"][k])
     return sorted((each for each in found if each.at), key=lambda each: each.at[0])
 
 
@@ -164,7 +135,6 @@ def _transfer(statement: Statement, launch: Launch, k: int, f: dict[str, int]) -
     buffer, mem = launch.buffers[launch.reloc[k]].name, mem_of(f["op"], f["mem"])
     moved = statement.transfers.setdefault((buffer, access.write), Transfers(buffer, mem))
     moved.first.append(f["sram_base"])
-    moved.last.append(f["sram_base"] + tile_entries(f) - 1)
     if access.pitch == access.nbytes:
         moved.spans.append((access.start, 1, access.rows * access.nbytes, access.rows * access.nbytes))
     else:

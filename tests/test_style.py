@@ -60,10 +60,10 @@ BUDGET = {
     "compiler": 33_430,
     "sim": 9_390,
     "boards": 5_000,
-    "cli": 10_710,
+    "cli": 10_740,
     "apps": 7_590,
     "tools": 3_730,
-    "tests": 70_660,
+    "tests": 70_780,
 }
 
 

@@ -16,6 +16,7 @@ from ...compiler.target.host import HostModel
 from ...hw.config import Config
 from ...runtime.device import Stats
 from ...runtime.executable import Executable, LaunchStep
+from ...runtime.launch import Launch
 from ...runtime.loader import StepReport
 from ...runtime.steps import Step
 from ...sim.dram import Dram, bandwidths
@@ -149,7 +150,8 @@ def summary(
     found.append(_figure("macs", "Multiply-accumulates", macs, "", useful))
     if macs:
         found.append(_figure("device_share", "Part of them on the accelerator", 100 * on_device / macs, "%", useful))
-    found += [*_moved(executable, stats, dram)]
+    launches = [step.launch for step, _ in ran(executable, reports) if isinstance(step, LaunchStep)]
+    found += [*_moved(launches, stats, dram)]
     memory = sum(region.nbytes for region in executable.memory_plan().values())
     found.append(_figure("memory", "Device memory", memory, "bytes", "the program's regions, weights included"))
     area = area_of(cfg)
@@ -181,7 +183,7 @@ def _timed(
         yield _figure("gemm_use", "Cycles in which GEMM issues a product", 100 * gemm_use, "%", issued)
 
 
-def _moved(executable: Executable, stats: Any, dram: Dram | None) -> Iterator[dict[str, Any]]:
+def _moved(launches: Sequence[Launch], stats: Stats, dram: Dram | None) -> Iterator[dict[str, Any]]:
     """Traffic, and the cycles that no schedule of these transfers and products could go below."""
     loaded, stored = stats.bytes_loaded.total(), stats.bytes_stored.total()
     yield _figure("instructions", "Instructions", stats.insns.total(), "", _COUNTED)
@@ -192,7 +194,7 @@ def _moved(executable: Executable, stats: Any, dram: Dram | None) -> Iterator[di
     yield _figure(
         "bytes_per_cycle", "Bytes per cycle", (loaded + stored) / stats.cycles, "", "these bytes, by the cycles"
     )
-    whole = merged([explain(step.launch, dram) for step in executable.launches])
+    whole = merged([explain(launch, dram) for launch in launches])
     source = f"timing model: of its launches the largest of products, loads and stores; here {whole.limit}"
     yield _figure("bound", "Cycles that these need at least", whole.bound, "cycles", source)
 

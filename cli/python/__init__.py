@@ -230,32 +230,48 @@ def predict(
 
 def explain(
     model: str | Path | Graph | Scheduled | Program | Launch | Executable | UserKernel,
-    *inputs: Any,
-    config: Config | str = _DEFAULT,
+    config: Config | str | None = None,
+    *,
+    inputs: Sequence[Any] = (),
     dram: Dram | str | None = None,
 ) -> Explanation:
     """Why `model` takes its cycles: the bound and the losses, each with its statement, cause and remedy.
 
-    `model` is an executable, or what `compile` takes, or a kernel of `tw.kernel` with the shapes or arrays of its
-    `inputs`. `dram` is the memory, or a text as `--dram` takes it. The figures are those of the timing model, of all
-    launches together; docs/explain.md lists the losses.
+    `model` is an executable, or what `compile` or `load` takes, or a kernel of `tw.kernel` with the shapes or arrays of
+    its `inputs`. `config` is as for `load`; an executable has one. `dram` is the memory, or a text as `--dram` takes
+    it. The figures are those of the timing model, of all launches of a run together; of a program that runs others
+    depending on an input, those of the first kind of run. docs/explain.md lists the losses.
 
     >>> import tilewright as tw
     >>> found = tw.explain("examples/digits/digits.onnx")
     >>> found.cycles == found.bound + sum(loss.cycles for loss in found.losses)
     True
 
-    Raises as `compile`, and `UnsupportedError` for a memory that the timing model does not know.
+    Raises as `load` and `compile`, `InputError` for `inputs` of what is no kernel, `FingerprintError` for a program
+    of another configuration, and `UnsupportedError` for a memory that the timing model does not know.
     """
+    from tilewright.hw.config import load_config
+    from tilewright.hw.errors import InputError
     from tilewright.runtime.executable import Executable
+    from tilewright.runtime.steps import turns
     from tilewright.sim.dram import load_dram
     from tilewright.sim.losses import explain, merged
 
     user_kernels: Any = sys.modules.get("tilewright.compiler.user_kernels")
     if user_kernels is not None and isinstance(model, user_kernels.UserKernel):
-        model = cast("UserKernel", model).compile(*inputs, config=config)
-    executable = model if isinstance(model, Executable) else compile(model, config)
-    return merged([explain(step.launch, load_dram(dram)) for step in executable.launches])
+        executable = cast("UserKernel", model).compile(*inputs, config=config or _DEFAULT)
+    elif inputs:
+        raise InputError(
+            f"inputs= with model of type {type(model).__name__}: they are for kernels of tw.kernel; drop them"
+        )
+    elif isinstance(model, Executable):
+        executable = model
+    elif hasattr(model, "__fspath__") or isinstance(model, str):
+        executable = load(cast("str | Path", model), config)
+    else:
+        executable = compile(cast("Any", model), config or _DEFAULT)
+    executable.check_config(None if config is None else load_config(config), executable.name)
+    return merged([explain(step.launch, load_dram(dram)) for step in turns(executable.steps)[0]])
 
 
 def __getattr__(name: str) -> Any:

@@ -104,3 +104,27 @@ def slow_to_open(monkeypatch):
 
     monkeypatch.setattr(ModelDevice, "__init__", slow)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+
+@pytest.fixture
+def either():
+    """An executable that runs the launch `one`, or `two` from `position` 8 on, which does the work of `one` twice."""
+    from tilewright.hw.config import PRESETS
+    from tilewright.hw.isa import Mem
+    from tilewright.runtime.executable import Executable, Tensor
+    from tilewright.runtime.program import Program
+    from tilewright.runtime.steps import When
+
+    steps, tensors = [], {"position": Tensor("position", (1,), "int32", "input")}
+    for times, name in ((1, "one"), (2, "two")):
+        program = Program("tiny", name)
+        x, y = program.buffer("x", (4, 1, 4), 32), program.buffer("y", (4, 1, 4), kind="output")
+        for _ in range(times):
+            program.load(Mem.ACC, 0, x, 0, x_size=4)
+            program.store(0, y, 0, x_size=4)
+        alone = Executable.from_launch(program.finish())
+        (step,) = alone.launches
+        step.when = When("position", 8 * times - 8, 8 * times)
+        steps.append(step)
+        tensors |= alone.tensors
+    return Executable(PRESETS["tiny"], "either", tensors, steps)

@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import tilewright as tw
+
 ROOT = Path(__file__).parents[2]
 MATMUL = ROOT / "examples/matmul_vthread.py"
 DIGITS = ROOT / "examples/digits/digits.onnx"
@@ -89,8 +91,28 @@ def test_a_kernel_with_the_shapes_of_its_inputs(tilewright, tmp_path):
     (tmp_path / "mine.py").write_text(KERNEL)
     found = explained(tilewright, f"{tmp_path / 'mine.py'}:double", "--shape", "x0=1,16,8,8")
     assert found["bound"] + sum(loss["cycles"] for loss in found["losses"]) == found["cycles"] > 0
+    for shapes in (["y=1,16,8,8"], ["x1=1,16,8,8"]):
+        done = tilewright("explain", f"{tmp_path / 'mine.py'}:double", "--shape", *shapes)
+        name = shapes[0].split("=")[0]
+        assert done.status and f"--shape {name}: the inputs of a kernel are x0, x1 and so on" in done.err
+    done = tilewright("explain", f"{MATMUL}:schedule", "--config", "vta", "--shape", "x0=1,16,8,8")
+    assert done.status and "the option is for kernels and networks: drop it" in done.err
     done = tilewright("explain", f"{tmp_path / 'mine.py'}:double")
     assert done.status == 5 and "a kernel needs the shapes of its inputs, as in --shape x0=1,16,8,8" in done.err
+
+
+def test_shapes_are_read_by_name(tilewright, tmp_path):
+    (tmp_path / "mine.py").write_text(KERNEL)
+    kernel, one, two = f"{tmp_path / 'mine.py'}:double", "x0=1,16,8,8", "x1=1,16,1,1"
+    found = explained(tilewright, kernel, "--shape", one, "--shape", two)
+    assert found == explained(tilewright, kernel, "--shape", two, "--shape", one)
+
+
+def test_of_launches_of_which_one_runs_the_first_is_told(tilewright, either, tmp_path):
+    either.save(tmp_path / "either.tw")
+    found = explained(tilewright, tmp_path / "either.tw")
+    one, two = found["launches"]
+    assert found["cycles"] == one["cycles"] == tw.explain(either).cycles < two["cycles"]
 
 
 def test_an_unknown_operator_is_named(tilewright):

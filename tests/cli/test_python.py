@@ -224,3 +224,18 @@ def test_what_trains_needs_torch(monkeypatch):
     fresh = importlib.reload(odimo)
     with pytest.raises(UnsupportedError, match=r"training needs torch .* pip install 'tilewright\[train\]'"):
         _ = fresh.MappedConv2d
+
+
+def test_explain_takes_a_configuration_and_program_files(tmp_path):
+    found = {cfg: tw.explain(DIGITS / "digits.onnx", cfg).cycles for cfg in ("tiny", "pynq_z1")}
+    executable = tw.compile(DIGITS / "digits.onnx", "tiny")
+    executable.save(tmp_path / "digits.tw")
+    assert found["tiny"] == tw.explain(tmp_path / "digits.tw").cycles == tw.predict(executable).cycles
+    assert found["pynq_z1"] == tw.explain(DIGITS / "digits.onnx").cycles != found["tiny"]
+    for model in (tmp_path / "digits.tw", executable, copy_program()):
+        with pytest.raises(FingerprintError, match="was compiled for tiny"):
+            tw.explain(model, "pynq_z1")
+    with pytest.raises(
+        InputError, match="inputs= with model of type Executable: they are for kernels of tw.kernel; drop them"
+    ):
+        tw.explain(executable, inputs=[(1, 16, 8, 8)])

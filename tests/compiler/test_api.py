@@ -55,6 +55,8 @@ def test_a_module_of_several_functions():
     cfg, rng = PRESETS["tiny"], np.random.default_rng(7)
     mod = IRModule({"wide": dense(cfg, 4, 8, 16).mod["main"], "small": dense(cfg, 4, 8, 8).mod["main"]})
     assert set(build(mod, cfg, name="small").buffers) == {"x", "w", "out"}
+    with pytest.raises(ScheduleError, match="name = 'smal': must be a function of the module: small, wide"):
+        build(mod, cfg, name="smal")
     program, inputs, expected = build(mod, cfg), {}, {}
     for name, columns in (("small", 8), ("wide", 16)):
         x, w = rng.integers(-128, 128, (4, 8), np.int8), rng.integers(-128, 128, (columns, 8), np.int8)

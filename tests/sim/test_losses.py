@@ -18,7 +18,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.runtime.program import Program
 from tilewright.sim.losses import explain, merged
-from tilewright.sim.statements import Transfers, occupancy, statements
+from tilewright.sim.statements import occupancy, statements
 from tilewright.sim.timing import predict
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +96,54 @@ def test_tensors_that_are_loaded_again(entries, fits):
     assert loss.remedy.startswith("it fits on chip" if fits else "it does not fit on chip")
 
 
+def chain(operators, loads):
+    """Operators that store 256 entries each in the same cells of an arena, and load those of the one before `loads`
+    times.
+    """
+    p = Program(PYNQ, "network")
+    arena, w = p.buffer("arena", (512, 16), kind="temp"), p.buffer("w", (1, 16, 16))
+    y = p.buffer("y", (256, 16), kind="output")
+    p.load(Mem.WGT, 0, w, 0, x_size=1)
+    p.gemm([(256, 1, 0, 0)], reset=True)
+    p.store(0, arena, 0, x_size=256)
+    for number in range(operators):
+        with p.origin(f"op{number}"):
+            for _ in range(loads):
+                p.load(Mem.INP, 0, arena, 256 * (number % 2), x_size=256)
+                p.gemm([(256, 1, 1, 0)], overwrite=True)
+            p.store(0, arena, 256 * (1 - number % 2), x_size=256)
+    p.store(0, y, 0, x_size=256)
+    return p
+
+
+def test_activations_in_the_cells_of_others_are_no_sums():
+    explanation = found(chain(8, 1))
+    assert not {"sums_in_dram", "loaded_again"} & {loss.name for loss in explanation.losses}
+    assert explanation.bound >= (8 * 256 * 16 + 256) // 8, "what each operator loads is a part of the bound"
+
+
+def test_activations_that_an_operator_loads_again():
+    explanation = found(chain(4, 3))
+    again = [loss for loss in explanation.losses if loss.name == "loaded_again"]
+    assert {loss.path[0] for loss in again} == {f"op{number}" for number in range(4)}
+    assert "it loads 8,192 of its 12,288 bytes of activations again" in again[0].cause
+    assert again[0].remedy.startswith("it fits on chip")
+
+
+def test_a_store_makes_its_cells_alone_new():
+    p = Program(TINY)
+    x, y = p.buffer("x", (64, 4), kind="temp"), p.buffer("y", (8, 4), kind="output")
+    p.gemm([(64, 1, 0, 0)], reset=True)
+    p.store(0, x, 0, x_size=64)
+    for _ in range(8):
+        p.load(Mem.INP, 0, x, 0, x_size=64)
+        p.gemm([(4, 1, 1, 0)], overwrite=True)
+        p.store(0, x, 56, x_size=8)
+    p.store(0, y, 0, x_size=8)
+    explanation = found(p, TINY)
+    assert (explanation.limit, explanation.bound) == ("loads", (64 + 7 * 8) * 4 // 8)
+
+
 def test_one_place_for_results():
     p = Program(PYNQ, "results")
     x, w, y = p.buffer("x", (2048, 16)), p.buffer("w", (16, 16, 16)), p.buffer("y", (2048, 16), kind="output")
@@ -125,6 +173,7 @@ def test_losses_of_several_operators_name_them():
     explanation = found(p)
     waits = [loss.path[0] for loss in explanation.losses if loss.name == "no_overlap_of_loads"]
     assert sorted(waits) == ["first", "second"]
+    assert {loss["path"][0] for loss in explanation.to_dict()["losses"] if loss["path"]} == {"first", "second"}
     both = merged([explanation, explanation])
     assert both.cycles == 2 * explanation.cycles and len(both.losses) == 2 * len(explanation.losses)
     assert "first" in repr(explanation) and "<table>" in explanation._repr_html_()
@@ -202,7 +251,6 @@ def test_work_is_counted_by_statement():
     assert (product.loops, product.issues) == (8, 4 * (8 + 16))
     assert (product.initial, product.initial_issues) == (4, 32)
     assert (total.loops, total.issues, total.added, total.spread) == (12, 96, 32, 32)
-    assert product.compute_cycles >= 64 and every["load"].compute_cycles == 0
     assert list(every) == ["load", "product", "sum", "store", "launch"]
 
 
@@ -210,15 +258,11 @@ def test_transfers_of_a_statement():
     every = found_in(program())
     (loads,), (stores,) = every["load"].moved(store=False), every["store"].moved(store=True)
     assert (loads.buffer, loads.mem, loads.count, loads.rows) == ("x", Mem.INP, 4, 16)
-    assert loads.nbytes == loads.distinct_bytes(4) == 4 * 8 * 4
-    assert loads.overwrites() == 2  # the third and the fourth tile replace the first two
-    assert (stores.nbytes, stores.distinct_bytes(4), stores.rows) == (4 * 32, 2 * 32, 4)
-    assert every["load"].moved(store=True) == [] and stores.busy > 0
+    assert (loads.nbytes, stores.nbytes, stores.rows) == (4 * 8 * 4, 4 * 32, 4)
+    assert every["load"].moved(store=True) == []
 
 
-def test_overwritten_and_used_entries_are_counted():
-    same = Transfers("x", Mem.INP, [0, 0], [7, 7], [(0, 1, 32, 32)] * 2)  # a tile that is loaded again replaces nothing
-    assert same.overwrites() == 0 and same.distinct_bytes(4) == 32 and same.nbytes == 64
+def test_used_entries_are_counted():
     used = occupancy(program().finish())
     assert used["INP"] == (16, TINY.inp_depth) and used["ACC"] == (16, TINY.acc_depth)
     assert used["WGT"] == (1, TINY.wgt_depth) and "PAR" not in used

@@ -6,11 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.cli.page import timeline
-from tilewright.cli.page.measured import NOBODY, clock_source, instruction_rows, peak_macs, roofline
+from tilewright.cli.page.measured import NOBODY, clock_source, instruction_rows, peak_macs, roofline, summary
 from tilewright.cli.page.timeline import Collected, Track, covered_cycles, most_in_bins
 from tilewright.hw.config import PRESETS
+from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import LaunchStep
+from tilewright.runtime.loader import Loaded
 from tilewright.sim.dram import ZYNQ_HP
+from tilewright.sim.losses import explain
 
 
 def test_every_source_of_cycles_is_said():
@@ -63,6 +66,16 @@ def test_launches_tell_occupancy_and_losses(recorded):
     (launch,) = recorded.data["launches"]
     assert launch["occupancy"]["ACC"]["entries"] == 12 and launch["counters"]["COMPUTE_INSNS"] > 0
     assert all({"operator", "cycles", "text"} == warning.keys() for warning in launch["warnings"])
+
+
+def test_the_bound_is_that_of_the_launches_that_ran(either):
+    one, two = (explain(step.launch) for step in either.launches)
+    for position, ran in ((0, one), (9, two)):
+        with Loaded(either, open_device("timing", either.cfg)) as loaded:
+            loaded.run({"x": np.zeros((4, 1, 4), np.int32), "position": np.array([position], np.int32)})
+            rows = summary(either, loaded.reports, [], "timing", ZYNQ_HP, 1e8, None, {})
+        found = {row["key"]: row["value"] for row in rows}
+        assert (found["bound"], found["cycles"]) == (ran.bound, ran.cycles)
 
 
 def test_the_arena_is_that_of_plan(network):
