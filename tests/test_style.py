@@ -56,14 +56,14 @@ def test_files_that_modules_name_exist():
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
     "hw": 9_840,
-    "runtime": 13_970,
-    "compiler": 33_430,
+    "runtime": 13_960,
+    "compiler": 33_440,
     "sim": 9_390,
     "boards": 4_980,
-    "cli": 10_710,
-    "apps": 7_590,
+    "cli": 10_740,
+    "apps": 7_620,
     "tools": 3_730,
-    "tests": 70_530,
+    "tests": 70_590,
 }
 
 
