@@ -56,7 +56,7 @@ def test_files_that_modules_name_exist():
 # source lines of each top folder; a commit that needs more raises the number, with the reason in its message
 BUDGET = {
     "hw": 9_840,
-    "runtime": 13_960,
+    "runtime": 13_970,
     "compiler": 33_440,
     "sim": 9_390,
     "boards": 4_980,
