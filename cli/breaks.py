@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..hw.config import PRESETS
+from ..hw.config import PRESETS, Config
 
 if TYPE_CHECKING:
     from ..compiler.graph import Operator
@@ -31,7 +31,7 @@ def breaks(compiled: Compiled) -> list[dict[str, str]]:
         wanted = {t.name for at in launched if at > k for op in parts[at][1] for t in op.inputs}
         last = parts[max(at for at in launched if at < k)][1]
         for op in _between(ops, before, wanted):
-            why, joins = _reason(op, choices[op.name])
+            why, joins = _reason(op, choices[op.name], compiled.made.cfg)
             cells = f"{last[0].name} to {last[-1].name}", op.name, type(op).__name__, why, joins
             rows.append(dict(zip(BREAK_COLUMNS, cells)))
     return rows
@@ -53,14 +53,14 @@ def _between(ops: Sequence[Operator], before: set[str], wanted: set[str]) -> lis
     return [op for op in ops if op.output.name in reached & needed]
 
 
-def _reason(op: Operator, choice: Choice) -> tuple[str, str]:
-    """(Why the host computes `op`, what would bring it into the launches)."""
+def _reason(op: Operator, choice: Choice, cfg: Config) -> tuple[str, str]:
+    """(Why the host computes `op` in a network for `cfg`, what would bring it into the launches)."""
     from ..compiler.accelerator.module import Accelerator
 
     refusals = [why for name, why in choice.refusals.items() if name != "host"]
     if not refusals:
         others = [f"{1e6 * seconds:,.0f} us on {name}" for name, seconds in choice.seconds.items()]
         return f"it takes the least time there: {', '.join(others)}", "nothing: a launch would take longer"
-    if not Accelerator(PRESETS[_LARGER]).refusal(op):
+    if cfg != PRESETS[_LARGER] and not Accelerator(PRESETS[_LARGER]).refusal(op):
         return refusals[0], f"--config {_LARGER}"
     return refusals[0], "a kernel of this operator (docs/kernels.md)"

@@ -22,6 +22,8 @@ from .writer import Writer
 _TEMPLATE_BYTES = 1 << 20
 _PROMPT_CHARACTERS = 1 << 22  # that a template may make of the messages
 _SECONDS = 5.0  # that it may take for them: loops inside each other need no characters
+_BITS = 1 << 14  # of an integer that a product or power in a template may make: a result of many takes for ever
+_DIGITS = 300  # that `round` of a template may keep
 Message = Mapping[str, str]  # {"role": ..., "content": ...}
 
 
@@ -34,7 +36,7 @@ class Template:
     def __init__(self, model: str, codec: TextCodec, path: str | None = None):
         need("a chat template", "cli", "jinja2")
         import jinja2
-        from jinja2 import nodes
+        from jinja2 import filters, nodes
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         source, self._name = codec.template, f"{model}: its chat template"
@@ -44,9 +46,15 @@ class Template:
             raise UnsupportedError(f"{model}: has no chat template; give one with --template FILE")
 
         class Environment(ImmutableSandboxedEnvironment):
+            intercepted_binops = frozenset(("*", "**"))
+
             def call(self, *arguments: Any, **values: Any) -> Any:  # macros and functions of a template
                 check_time()
                 return super().call(*arguments, **values)
+
+            def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+                _check_size(operator, left, right)
+                return super().call_binop(context, operator, left, right)
 
         def check_time() -> None:
             if time.monotonic() > self._deadline:
@@ -57,10 +65,17 @@ class Template:
                 check_time()
                 yield item
 
+        def rounded(value: Any, precision: int = 0, method: str = "common") -> Any:  # by a power of 10
+            if abs(precision) > _DIGITS:
+                _refuse(f"round({precision}) of it is outside {-_DIGITS}..{_DIGITS}")
+            return filters.do_round(value, precision, method)
+
         environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
         environment.filters["timed"] = timed
         environment.filters["tojson"] = _json
         environment.globals["raise_exception"] = _refuse
+        environment.filters["round"] = rounded
+        del environment.globals["lipsum"]  # texts without a limit
         self._codec = codec
         try:
             tree = environment.parse(source)
@@ -106,6 +121,18 @@ def _json(value: object, indent: int | None = None) -> str:
 def _refuse(text: str) -> NoReturn:
     """The function `raise_exception` of templates."""
     raise ValueError(text)
+
+
+def _check_size(operator: str, left: Any, right: Any) -> None:
+    """Raise `ValueError` where the product, or power, of two values of a template is too large."""
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
+        if bits > _BITS:
+            _refuse(f"an integer of it has more than {_BITS:,} bits")
+    elif isinstance(left, int) or isinstance(right, int):
+        count, items = (left, right) if isinstance(left, int) else (right, left)
+        if hasattr(items, "__len__") and count * len(items) > _PROMPT_CHARACTERS:
+            _refuse(f"a text or list of it has more than {_PROMPT_CHARACTERS:,} items")
 
 
 class Conversation:

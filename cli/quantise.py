@@ -314,15 +314,19 @@ def _language_model(
     sizes = describe(read_source(model, context=context)).sizes
     codec = None if calibration is None and file is None else open_codec(model, tokenizer, sizes.words)
     files = (calibration, "a text file"), (file, "a number of texts or a text file")
-    given, measured = (_lines(path, wanted, codec, sizes) if codec and path else [] for path, wanted in files)
-    if given and count:
-        if len(given) == 1:
+    lines, others = (_lines(path, wanted, codec, sizes) if codec and path else [] for path, wanted in files)
+    if file is not None and calibration is not None and Path(file).samefile(calibration):
+        raise click.UsageError(f"--texts {file} is the file of --calibration; give a number N: every fourth line of it")
+    held = range(0)
+    if lines and count:
+        if len(lines) == 1:
             raise FileError(
-                f"{calibration}: holds one text, and measuring needs another; add lines, or give --texts FILE"
+                f"{calibration}: holds one line, and measuring needs another; add lines, or give --texts FILE"
             )
-        held = range(3, len(given), 4)[:count] or range(len(given) - 1, len(given))
-        measured = [given[k] for k in held]
-        given = [text for k, text in enumerate(given) if k not in held]
+        held = range(3, len(lines), 4)[:count] or range(len(lines) - 1, len(lines))
+        others = [lines[k] for k in held]
+    given = [text for k, texts in enumerate(lines) if k not in held for text in texts]
+    measured = [text for texts in others for text in texts][:count]
     checkpoint = read_checkpoint(read_source(model, context=context))
     with report.progress(f"quantising {model}") as advance:
         integers = integers_of(checkpoint, given, form, weight_bits)
@@ -351,12 +355,12 @@ def _say_language_model(facts: dict[str, Any]) -> None:
         report.say_loss(facts)
 
 
-def _lines(path: str, wanted: str, codec: TextCodec, sizes: Sizes) -> list[list[int]]:
-    """The tokens of a file's lines, long ones in texts of at most `LENGTH`. Raises `FileError` for a file without."""
+def _lines(path: str, wanted: str, codec: TextCodec, sizes: Sizes) -> list[list[list[int]]]:
+    """The texts of each line of a file, tokens, at most `LENGTH` in each. Raises `FileError` for a file without."""
     text = read_regular(path, wanted, TEXT_BYTES).decode(errors="replace")
     size = max(min(LENGTH, sizes.context) - len(codec.begin), 1)
     lines = [codec.encode(line.strip()) for line in text.splitlines() if line.strip()]
-    texts = [[*codec.begin, *line[k : k + size]] for line in lines for k in range(0, len(line), size)]
+    texts = [[[*codec.begin, *line[k : k + size]] for k in range(0, len(line), size)] for line in lines if line]
     if not texts:
         raise FileError(f"{path}: holds no text; give a file with a text in each line")
     return texts

@@ -136,7 +136,8 @@ def command(
         data.notes.insert(0, f"compiled for inputs of shape {sizes}")
     samples, arrays, stacked = [*data], data.file, not data.single
     expected = _expected(one, arrays, len(samples) if stacked else None, inputs)
-    results, runs, seconds = _run(executable, where, together(samples, batch), reset, choices.resident)
+    sets = together(samples, batch)
+    results, runs, seconds = _run(executable, where, sets, reset, choices.resident)
     results = apart(results, batch, len(samples))
     outputs = _collect(executable, results, stacked)
     compared = dict(zip((t.name for t in executable.outputs), outputs.values()))
@@ -151,7 +152,7 @@ def command(
         result["check"] = check_run(model, executable.cfg, choices, where, samples, results, reset)
     rows = run_rows(executable, runs, where.clock_hz)
     result |= _resident(runs) if choices.resident else {}
-    result |= _per_input(rows, len(runs), len(samples), batch)
+    result |= _per_input(runs[: len(sets)], len(samples)) if batch > 1 else {}
     if trace:
         write_timeline(trace, launches_of(executable, runs[-1]), executable.name, where.name)
         result |= {"trace": trace}
@@ -185,10 +186,10 @@ def _resident(runs: Sequence[Sequence[StepReport]]) -> dict[str, Any]:
     )
 
 
-def _per_input(rows: Sequence[Mapping[str, Any]], runs: int, inputs: int, batch: int) -> dict[str, Any]:
-    """Cycles per input of a batch: launches of all `runs`, each as long as the last, shared by the `inputs`."""
-    cycles = [row["cycles"] for row in rows if "cycles" in row]
-    return {"cycles_per_input": runs * sum(cycles) / inputs} if cycles and batch > 1 else {}
+def _per_input(runs: Sequence[Sequence[StepReport]], inputs: int) -> dict[str, Any]:
+    """Cycles per input of a batch: the launches of the `runs` that took the `inputs`."""
+    cycles = sum((step.stats for run in runs for step in run), Stats()).cycles
+    return {"cycles_per_input": cycles / inputs} if cycles else {}
 
 
 def _run(

@@ -316,9 +316,9 @@ def instead_of(expr: Node) -> str:
         shift = divisor.bit_length() - 1
         if divisor < 1 or divisor != 1 << shift:
             return "the ALU has no division: mul and >>, or on the host"
+        rounds = "" if isinstance(expr, (tirx.FloorDiv, tirx.FloorMod)) else ", which rounds down"
         if isinstance(expr, (tirx.FloorMod, tirx.Mod)):
-            return f"the remainder is x - ((x >> {shift}) << {shift}), in stages of one operation each"
-        rounds = "" if isinstance(expr, tirx.FloorDiv) else ", which rounds down"
+            return f"the remainder is x - ((x >> {shift}) << {shift}){rounds}, in stages of one operation each"
         return f"write >> {shift} in place of the division by {divisor}{rounds}"
     if isinstance(expr, tirx.Select) or (isinstance(expr, ir.Call) and "if_then_else" in expr.op.name):
         return (

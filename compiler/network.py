@@ -76,12 +76,12 @@ def compile_model(
             facts: dict[str, Any] = {"mapping": mapping, "dram": memory, "target": target, "resident": resident}
             return compile_graph(graph, cfg, tiles=known, **facts)
         digest = source.digest if batch == 1 else source.digest + f"batch {batch}".encode()
-        digest += b"resident" if resident else b""
         known = None if tiles is None else known_tiles(tiles, cfg, network_key(digest, cfg, contract))
         if known is not None and not known.tiles:
             known = None
         digests = ["" if choices is None else choices.digest for choices in (known, mapping)]
-        file = cache.network_file(digest, cfg, contract, *digests)
+        model = digest + b"resident" if resident else digest  # tiles are chosen alike for both
+        file = cache.network_file(model, cfg, contract, *digests)
         executable = cache.read(file)
         if executable is None:
             graph = of_images(import_model(source, contract), batch)

@@ -53,6 +53,7 @@ _REMEDIES = (
     (r"not a reduction block", "decompose the block of a te.sum, te.max or te.min, once"),
     (r"higher than all the loops", "reorder the loops of the reduction inside, and pass the outermost of them"),
     (r"ancestor of", "pass one of sch.get_loops(block)"),
+    (r"^copy: unordered_map", "TVM copies no schedule that is tensorized: copy it before"),
     (r"has init statement", "a reduction cannot be inlined: move it by compute_at"),
 )  # fmt: skip
 
@@ -84,7 +85,7 @@ def refusal(name: str, message: str) -> str:
     for long, short in _SHORTER:
         message = re.sub(long, short, message)
     message = message.rstrip(" .:")
-    remedies = (remedy for pattern, remedy in _REMEDIES if re.search(pattern, message))
+    remedies = (remedy for pattern, remedy in _REMEDIES if re.search(pattern, f"{name}: {message}"))
     remedy = next(remedies, f"help(Schedule.{name}) says what it needs")
     begin = f"sch.{name}: "
     return f"{begin}{shortened(message, LIMIT - len(begin) - len(remedy) - 2)}; {remedy}"

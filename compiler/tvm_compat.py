@@ -56,6 +56,12 @@ else:
 
         __slots__ = ()  # objects of TVM have no fields of their own
 
+        def copy(self) -> Schedule:
+            """An independent schedule in the same state; blocks and loops of this one are valid in it."""
+            made = Schedule.__new__(Schedule)
+            made.__move_handle_from__(super().copy())
+            return made
+
     def _refusing(name: str, primitive: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(primitive)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -66,7 +72,7 @@ else:
 
     for _name, _primitive in vars(s_tir.Schedule).items():
         if inspect.isfunction(_primitive) and (_name == "__init__" or not _name.startswith("_")):
-            setattr(Schedule, _name, _refusing(_name, _primitive))
+            setattr(Schedule, _name, _refusing(_name, vars(Schedule).get(_name, _primitive)))
 
 __all__ = [
     "Const",

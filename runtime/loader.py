@@ -411,7 +411,9 @@ def run(program: Contents | Program | Launch, inputs: Inputs, device: str | Devi
     """
     executable = _executable(program)
     if not hasattr(device, "cfg") and not isinstance(device, str):
-        _check_names("input", executable.inputs, (inputs, device))
+        if not is_a(inputs, Mapping):
+            _check_names("input", executable.inputs, (inputs, device))
+        raise InputError(f"device is of type {type(device).__name__}: give a name, as 'model', or an open device")
     if isinstance(device, str):
         device = open_device(device, executable.cfg)
     with Loaded(executable, device) as loaded:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 from ...compiler.api import build
 from ...compiler.frontend.relax import Expr, import_relax
 from ...compiler.network import compile_graph
-from ...compiler.tvm_compat import IRModule, ir, relax, structural_hash, structural_mutate, tvm_ffi
+from ...compiler.tvm_compat import IRModule, ir, relax, structural_hash, structural_mutate, structural_walk, tvm_ffi
 from ...hw.config import Config, load_config
 from ...hw.errors import UnsupportedError
 from ...runtime.executable import Executable
@@ -112,8 +112,31 @@ def is_call_of(value: Expr, names: Sequence[str]) -> bool:
     return called and value.args[0].name_hint in names
 
 
+def other_uses(mod: Expr, names: Sequence[str]) -> Iterator[str]:
+    """Why functions of a module that use its functions `names`, which schedules wrote, otherwise than by `call_tir`
+    cannot be compiled."""
+
+    def on_call(call: Expr, mutator: Expr) -> Expr:
+        return mutator.default_mutate(call.args[1] if is_call_of(call, names) else call)
+
+    for var, function in mod.functions.items():
+        found: list[Expr] = []
+        if isinstance(function, relax.Function):
+            structural_walk(structural_mutate(function, [(ir.Call, on_call)]), [(ir.GlobalVar, found.append)])
+        for used in sorted({one.name_hint for one in found}.intersection(names)):
+            yield (
+                f"function {var.name_hint!r} uses {used!r}, which a schedule wrote for the accelerator, otherwise than "
+                "by R.call_tir: TVM has no code for it; call it by R.call_tir"
+            )
+
+
 def with_schedules(mod: Expr, names: Sequence[str], choice: Choice) -> Expr:
-    """The module, in which calls of its functions `names`, which schedules wrote, run on the accelerator."""
+    """The module, in which calls of its functions `names`, which schedules wrote, run on the accelerator.
+
+    Raises `UnsupportedError` for another use of them, and as `compiled_schedule`.
+    """
+    for why in other_uses(mod, names):
+        raise UnsupportedError(why)
     programs = {}
     for name in names:
         program = compiled_schedule(name, mod[name], choice.cfg).to_bytes()

@@ -14,7 +14,17 @@ from ...hw.errors import InputError, TilewrightError, UnsupportedError
 from ...hw.rounding import CONTRACTS
 from ...runtime.registry import device_entry
 from ..partition import Groups, partition
-from .codegen import CODEGEN, Choice, carried, compiled, compiled_schedule, is_call_of, symbol_of, with_schedules
+from .codegen import (
+    CODEGEN,
+    Choice,
+    carried,
+    compiled,
+    compiled_schedule,
+    is_call_of,
+    other_uses,
+    symbol_of,
+    with_schedules,
+)
 from .runner import LEFT
 
 _NO_INTEGERS = "is not computed from quantised values"
@@ -293,7 +303,8 @@ def refusals(mod: Expr, config: Config | str = "pynq_z1", *, contract: str = SIN
 
 
 def _refused(mod: Expr, names: Sequence[str], cfg: Config) -> Iterator[str]:
-    """Why functions that schedules wrote have no program."""
+    """Why functions that schedules wrote have no program, or are used where a program cannot be."""
+    yield from other_uses(mod, names)
     for name in names:
         try:
             compiled_schedule(name, mod[name], cfg)

@@ -49,6 +49,11 @@ def test_templates_have_what_those_of_hugging_face_use():
     )
 
 
+def test_products_and_powers_of_usual_sizes():
+    source = "{{ 2 ** 10 }} {{ 3 * 4 }} {{ 'ab' * 3 }} {{ 2 ** -1 }} {{ 0.5 * 3 }} {{ 2 * [1] }} {{ 1.26 | round(1) }}"
+    assert rendered(source) == "<s>1024 12 ababab 0.5 1.5 [1, 1] 1.3"
+
+
 def test_names_that_a_model_has_not_are_empty():
     codec = Letters()
     codec.named, codec.template = {}, "{{ bos_token }}|{{ eos_token }}|"
@@ -63,6 +68,12 @@ def test_names_that_a_model_has_not_are_empty():
         ("{{ raise_exception('no system message') }}", InputError, "does not take these messages: no system message"),
         ("{{ messages[0].content.name.more }}", InputError, "does not take these messages: 'str object' has no"),
         ("{{ 1 / 0 }}", InputError, "division by zero"),
+        ("{{ 9 ** (9 ** 9) }}", InputError, "an integer of it has more than 16,384 bits"),
+        ("{{ 2 ** 9999 * 2 ** 9999 }}", InputError, "an integer of it has more than 16,384 bits"),
+        ("{{ 'ab' * 2 ** 22 }}", InputError, "a text or list of it has more than 4,194,304 items"),
+        ("{{ 2 ** 40 * messages }}", InputError, "a text or list of it has more than 4,194,304 items"),
+        ("{{ 1 | round(10 ** 9, 'ceil') }}", InputError, "round(1000000000) of it is outside -300..300"),
+        ("{{ lipsum(10 ** 9) }}", InputError, "'lipsum' is undefined"),
         ("{{ 'a' + 1 }}", InputError, "does not take these messages: "),
         ("{{ messages.append(1) }}", InputError, "does not take these messages: "),
         ("{{ messages.__class__.__mro__ }}", InputError, "does not take these messages: "),

@@ -88,7 +88,7 @@ def test_mistakes_are_one_line(tilewright, small, tmp_path):
         (
             (small, *out, *tokenizer, "--calibration", tmp_path / "one"),
             6,
-            "holds one text, and measuring needs another",
+            "holds one line, and measuring needs another",
         ),
         ((small, *out, "--calibration", tmp_path / "empty"), 6, "brings no tokenizer; give the model's own"),
         ((small, *out, *tokenizer, "--calibration", tmp_path / "empty"), 6, "holds no text"),
@@ -100,7 +100,7 @@ def test_mistakes_are_one_line(tilewright, small, tmp_path):
 
 
 def test_measured_lines_are_not_those_of_the_calibration(tilewright, small, tmp_path, monkeypatch):
-    """Every fourth line of --calibration is measured, or the lines of another file; long ones in several texts."""
+    """Every fourth line of --calibration is measured, or the lines of another file; a long one is several texts."""
     calls = dict[str, list]()
     monkeypatch.setattr(
         quantise, "integers_of", lambda model, texts, *rest: calls.update(used=texts) or real(model, texts)
@@ -124,6 +124,14 @@ def test_measured_lines_are_not_those_of_the_calibration(tilewright, small, tmp_
     assert len(used) == 8 and len(seen) == 1
     used, seen = lengths("--texts", tmp_path / "long")
     assert len(used) == 9 and seen == [12, 12, 5]  # a space and 25 letters, 11 after what begins each
+    (tmp_path / "text").write_text("\n".join(letter * 25 for letter in "abcde"))
+    for options, count in (((), 3), (("--texts", 1), 1)):
+        used, seen = lengths(*options)
+        assert (len(used), len(seen)) == (12, count)
+        assert not {text[-1] for text in calls["used"]} & {text[-1] for text in calls["seen"]}
+    (tmp_path / "link").symlink_to(tmp_path / "text")
+    done = tilewright("quantise", small, *given, "--texts", tmp_path / "link")
+    assert done.status == 2 and "link is the file of --calibration; give a number N: every fourth line" in done.err
 
 
 def test_weights_of_4_bits(tilewright, small, tmp_path):

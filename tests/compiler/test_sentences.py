@@ -4,8 +4,10 @@ import traceback
 
 import pytest
 
+from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.sentences import LIMIT, in_one_sentence, one_sentence, refusal, shortened
 from tilewright.compiler.tvm_compat import Schedule, te, tirx
+from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
 
 DUMP = "\n\nThe IR with diagnostic is:\n# from tvm.script import ir as I\n@I.ir_module\nclass Module:\n"
@@ -106,6 +108,8 @@ REFUSALS = [
     (lambda sch: sch.decompose_reduction("acc", loop(sch, "y", 0)), r"pass one of sch\.get_loops\(block\)"),
     (lambda sch: sch.compute_inline("acc"), "a reduction cannot be inlined: move it by compute_at"),
     (lambda sch: sch.tensorize(loop(sch, "acc", 0), "nothing"), "not registered; use tensorize_gemm"),
+    (lambda sch: sch.copy().get_sblock("z"), r"name: z; it has the name of its te\.compute"),
+    (lambda _: dense(PRESETS["tiny"], 4, 4, 4).copy(), "TVM copies no schedule that is tensorized: copy it before"),
     (lambda sch: Schedule([sch]), r"of tensors make a function, with te\.create_prim_func"),
 ]  # fmt: skip
 

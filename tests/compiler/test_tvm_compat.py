@@ -91,6 +91,16 @@ def test_schedules_from_a_file_find_their_intrinsics():
         assert TensorIntrin.get(f"tilewright.{name}", allow_missing=True) is not None
 
 
+def test_a_copy_is_independent_and_of_the_same_class():
+    x = te.placeholder((8, 4), "int32", "x")
+    sch = Schedule(te.create_prim_func([x, te.compute(x.shape, lambda i, j: x[i, j] + 1, name="y")]))
+    rows = sch.get_loops("y")[0]
+    copied = sch.copy()
+    assert type(copied) is Schedule
+    copied.split(rows, [2, None])
+    assert (len(copied.get_loops("y")), len(sch.get_loops("y"))) == (3, 2)
+
+
 @pytest.mark.parametrize("block_in, block_out", [(1, 1), (1, 4), (4, 1)])
 def test_blocks_of_one_are_refused(block_in, block_out):
     cfg = TINY.replace(name="single", block_in=block_in, block_out=block_out, extensions=())

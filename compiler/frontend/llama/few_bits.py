@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....hw.errors import FileError
 from .checkpoint import Checkpoint, Layer
 from .floats import FloatLlama, Observe
 from .quantise import MATRICES, Matrix
@@ -44,7 +45,10 @@ def few_bit_matrices(model: Checkpoint, texts: Sequence[Sequence[int]], static: 
     rows = [model.embedding[np.asarray(text)] for text in texts if len(text)]
     lanes = Lanes(model.sizes).outputs.reshape(-1, BLOCK)
     for layer in model.layers:
-        moments, matrices = _moments(model, layer, rows), dict[str, Matrix]()
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+            moments, matrices = _moments(model, layer, rows), dict[str, Matrix]()
+        if not all(np.isfinite(moment).all() for moment in moments.values()):
+            raise FileError(f"{model.name}: its values overflow float32; the weights are too large, or damaged")
         gains = {"attention_in": layer.attention_norm, "hidden_in": layer.hidden_norm}
         for value, names in _READERS.items():
             width = len(moments[value])

@@ -117,16 +117,23 @@ def test_why_a_module_stays_is_said(function, quantised):
         refusals("mod")
 
 
-def calling(schedule, name):
-    """A module whose function `main` calls a scheduled one by call_tir, on parameters of packed tensors."""
+def calling(schedule, name, in_place=False):
+    """A module whose function `main` calls a scheduled one by call_tir, on parameters of packed tensors.
+
+    With `in_place` it calls by call_tir_inplace, which writes the result where the last parameter is.
+    """
     scheduled = schedule.mod["main"].with_attr("global_symbol", name)
     params = [
         relax.Var(p.name, relax.TensorType([int(n) for n in p.ty.shape], str(p.ty.dtype))) for p in scheduled.params
     ]
     builder = relax.BlockBuilder()
-    with builder.function("main", params[:-1]):
+    with builder.function("main", params if in_place else params[:-1]):
         with builder.dataflow():
-            called = relax.call_tir(builder.add_func(scheduled, name), params[:-1], params[-1].ty)
+            var, ty = builder.add_func(scheduled, name), params[-1].ty
+            if in_place:
+                called = relax.op.call_tir_inplace(var, params, [len(params) - 1], ty)
+            else:
+                called = relax.call_tir(var, params[:-1], ty)
             result = builder.emit_output(called)
         builder.emit_func_output(result)
     return builder.get()
@@ -152,6 +159,14 @@ def test_a_schedule_that_does_not_become_a_program_is_refused_by_name():
     assert re.match("function 'mine': .*tensorized for entries of 16", refusals(other, "tiny")[0])
     with pytest.raises(ScheduleError, match="tiny has 4: give the schedule and build the same configuration"):
         tilewright_pipeline("tiny")(other)
+
+
+def test_a_scheduled_function_that_is_not_called_by_call_tir_is_refused_by_name():
+    mod = calling(dense(PRESETS["vta"], 8, 32, 16), "mine", in_place=True)
+    text = "function 'main' uses 'mine', .* otherwise than by R.call_tir: TVM has no code for it; call it by R.call_tir"
+    assert re.fullmatch(text, refusals(mod, "vta")[0])
+    with pytest.raises(UnsupportedError, match=text):
+        tilewright_pipeline("vta")(mod)
 
 
 @pytest.mark.parametrize("target", ["llvm", "c"])

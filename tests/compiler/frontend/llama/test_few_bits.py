@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
-from tilewright.compiler.frontend.llama.few_bits import rounded
+from tilewright.compiler.frontend.llama.few_bits import few_bit_matrices, rounded
 from tilewright.compiler.frontend.llama.floats import FloatLlama, sample
 from tilewright.compiler.frontend.llama.forms import integers_of, logits_of, step_of
 from tilewright.compiler.graph import IntegerConv2d, Linear
+from tilewright.hw.errors import FileError
 
 NATURAL = np.arange(64).reshape(4, 16)
 
@@ -75,6 +76,18 @@ def model(llama):
 @pytest.fixture
 def texts(model):
     return [sample(model, 48, seed) for seed in range(4)]
+
+
+def test_products_that_overflow_are_named(model, texts):
+    """Of two values that float32 holds."""
+    layers = tuple(
+        replace(layer, up=layer.up * np.float32(1e21), hidden_out=layer.hidden_out / np.float32(1e21))
+        for layer in model.layers
+    )
+    model = replace(model, layers=layers)
+    assert np.isfinite(FloatLlama(model, 48).logits(texts[0])).all()
+    with pytest.raises(FileError, match="its values overflow float32; the weights are too large, or damaged"):
+        few_bit_matrices(model, texts, static=False)
 
 
 @pytest.mark.parametrize("form", ["static", "wide"])
