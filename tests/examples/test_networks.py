@@ -27,7 +27,8 @@ def one_program(script, tmp_path):
         graph = import_model(tmp_path / "model.onnx")
         executable = compile_graph(graph, cfg)
         host = [s.op for s in executable.steps if isinstance(s, HostStep)]
-        assert host == ["chain", "chain"]  # quantised and laid out, unpacked and dequantised
+        # quantised and laid out, or checked where that is faster on the device; unpacked and dequantised
+        assert host == ["expect_numbers" if name == "mobilenetv2" and shape else "chain", "chain"]
         (step,) = executable.launches
         assert step.macs == graph.macs
         return graph, executable, step.launch

@@ -23,6 +23,7 @@ EXIT_CODES = {
     "HangError": 8,
     "AccessError": 8,
     "RaceError": 8,
+    "SteadyError": 8,
     "FingerprintError": 8,
     "UnwrittenError": 8,
     "CertificateError": 8,

@@ -89,6 +89,8 @@ def of_values():
     for x, dtype in product([np.array(edges).astype(each) for each in DTYPES] + [reals], DTYPES[:-1]):
         if x is not reals or dtype in ("int8", "int32", "int64", "float32"):
             yield "cast", [x], {"dtype": dtype}
+    for shape in ((2, 128), (1, 2, 128), (2, 4, 8, 4)):
+        yield "lookup_channels", [EVERY.reshape(shape)], {"table": some((shape[1], 256))}
 
 
 def of_pairs():
@@ -562,8 +564,6 @@ def without_c():
         facts |= {"multipliers": [1 << 30] * 2, "exponents": [-6, -23]}
         arrays = some((4, 16)), some((1, 8, 12, 1)), some((1, 12, 5, 1)), at(number)
         yield "attention", arrays, facts
-    for shape in ((2, 128), (1, 2, 128), (2, 4, 8, 4)):
-        yield "lookup_channels", [EVERY.reshape(shape)], {"table": some((shape[1], 256))}
 
 
 ANGLES = dict.fromkeys(("cosine", "sine"), np.ones((9, 4), np.int16))
