@@ -12,9 +12,11 @@ import onnxruntime
 import pytest
 from PIL import Image
 
-from tilewright.cli.run import samples_for
+from tilewright.cli.run import _per_input, samples_for
 from tilewright.hw.config import PRESETS
+from tilewright.runtime.device import Stats
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.loader import StepReport
 from tilewright.runtime.registry import device_names
 from tilewright.runtime.steps import HostStep, Tensor
 
@@ -353,6 +355,11 @@ def test_several_outputs_are_compared_by_name(tilewright, two_tw, tmp_path):
     np.savez(tmp_path / "w.npz", inputs=x, half=x)
     done = tilewright("run", two_tw, "--inputs", tmp_path / "w.npz")
     assert done.status and "`half` has shape (3, 1, 4); the results have (3, 1, 2)" in done.err
+
+
+def test_cycles_per_input_are_of_the_runs_that_took_inputs():
+    runs = [[StepReport("s", "timing", 0, Stats(cycles=n), 0.0)] for n in (100, 60)]
+    assert _per_input(runs, 4) == {"cycles_per_input": 40} and _per_input(runs[:1], 2) == {"cycles_per_input": 50}
 
 
 def test_several_inputs_at_once(tilewright, refused, tmp_path):

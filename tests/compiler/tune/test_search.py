@@ -3,11 +3,14 @@
 import dataclasses
 import json
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from tilewright.compiler import network
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.jobs import Store
+from tilewright.compiler.network_tuning import Network
 from tilewright.compiler.schedule import tiling
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.schedule.layer import layer_of
@@ -180,6 +183,20 @@ def test_the_choice_for_a_network_goes_first(base):
         store.put(f"network {name}", {"tiles": {key: dataclasses.asdict(Tile(ci=2))}}, f"network {name}")
     assert known_tiles(path, TINY, name).tiles == {key: Tile(ci=2)}
     assert known_tiles(path, TINY, network_key(b"other", TINY, "double")).tiles == {key: Tile(ci=6)}
+
+
+def test_a_resident_program_has_the_tiles_of_its_network(monkeypatch):
+    keys, model = [], Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
+
+    def stop(_path, _cfg, key):
+        keys.append(key)
+        raise FileError("enough")
+
+    monkeypatch.setattr(network, "known_tiles", stop)
+    for resident in (False, True):
+        with pytest.raises(FileError, match="enough"):
+            network.compile_model(model, TINY, tiles="tiles.db", resident=resident)
+    assert keys == [Network.of(model, TINY).key] * 2
 
 
 def test_files_that_are_none_are_named(base, tmp_path):
