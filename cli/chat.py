@@ -6,7 +6,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -65,7 +65,7 @@ class Template:
                 check_time()
                 yield item
 
-        def rounded(value: Any, precision: int = 0, method: str = "common") -> Any:  # by a power of 10
+        def rounded(value: Any, precision: int = 0, method: Any = "common") -> Any:  # by a power of 10
             if abs(precision) > _DIGITS:
                 _refuse(f"round({precision}) of it is outside {-_DIGITS}..{_DIGITS}")
             return filters.do_round(value, precision, method)
@@ -131,7 +131,7 @@ def _check_size(operator: str, left: Any, right: Any) -> None:
             _refuse(f"an integer of it has more than {_BITS:,} bits")
     elif isinstance(left, int) or isinstance(right, int):
         count, items = (left, right) if isinstance(left, int) else (right, left)
-        if hasattr(items, "__len__") and count * len(items) > _PROMPT_CHARACTERS:
+        if isinstance(items, Sized) and count * len(items) > _PROMPT_CHARACTERS:
             _refuse(f"a text or list of it has more than {_PROMPT_CHARACTERS:,} items")
 
 

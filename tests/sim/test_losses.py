@@ -3,6 +3,7 @@
 import json
 import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -173,7 +174,8 @@ def test_losses_of_several_operators_name_them():
     explanation = found(p)
     waits = [loss.path[0] for loss in explanation.losses if loss.name == "no_overlap_of_loads"]
     assert sorted(waits) == ["first", "second"]
-    assert {loss["path"][0] for loss in explanation.to_dict()["losses"] if loss["path"]} == {"first", "second"}
+    listed: Any = explanation.to_dict()["losses"]
+    assert {loss["path"][0] for loss in listed if loss["path"]} == {"first", "second"}
     both = merged([explanation, explanation])
     assert both.cycles == 2 * explanation.cycles and len(both.losses) == 2 * len(explanation.losses)
     assert "first" in repr(explanation) and "<table>" in explanation._repr_html_()
