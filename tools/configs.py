@@ -46,7 +46,7 @@ def random_config(seed: int) -> Config:
             continue
         # numbers of their own, so that the other fields of a seed stay
         double, few = (np.random.default_rng([seed, k]).random() < share for k, share in ((2, 0.2), (4, 0.4)))
-        if few and cfg.wgt_bits == 8 and cfg.block_in >= 4:
+        if few and cfg.wgt_bits == 8 and cfg.block_in >= 4 and cfg.block_out >= 2:
             cfg = cfg.replace(extensions=cfg.extensions | {"pad_value", "wgt4"})
         return cfg.replace(array_clock=2) if double and cfg.block_in >= 2 else cfg
 
