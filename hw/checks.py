@@ -258,9 +258,12 @@ def check_extensions(cfg: Config) -> None:
     if "depthwise_rows" in cfg.extensions:
         _check_rows(cfg)
     if "wgt4" in cfg.extensions:
-        needs = (("wgt_bits", {8}, "8"), ("block_in", range(4, cfg.block_in + 1), "4 or more"))
-        for name, allowed, wanted in (*needs, ("block_out", range(2, cfg.block_out + 1), "2 or more")):
-            if getattr(cfg, name) not in allowed:
+        for name, fits, wanted in (
+            ("wgt_bits", cfg.wgt_bits == 8, "8"),
+            ("block_in", cfg.block_in >= 4, "4 or more"),
+            ("block_out", cfg.block_out >= 2, "2 or more"),
+        ):
+            if not fits:
                 raise ConfigError(
                     f"Config.extensions = wgt4: needs {name} = {wanted}, not {getattr(cfg, name)}; set that or leave "
                     "wgt4 out"

@@ -309,21 +309,18 @@ _TINY = Config(
     ppu_lanes=4,
     extensions=STANDARD_EXTENSIONS,
 )
+_PLUS = _PYNQ_Z1.replace(
+    name="pynq_z1_plus", extensions=STANDARD_EXTENSIONS | {"depthwise_rows", "lookup", "lane_reduce"}
+)
+
 PRESETS: dict[str, Config] = {
     "vta": Config(name="vta", extensions=frozenset({"acc8"})),
     "pynq_z1": _PYNQ_Z1,
     "pynq_z1_lean": _PYNQ_Z1.replace(
         name="pynq_z1_lean", uop_bytes=1 << 12, inp_bytes=1 << 14, wgt_bytes=1 << 15, acc_bytes=1 << 14, queue_depth=8
     ),
-    "pynq_z1_plus": _PYNQ_Z1.replace(
-        name="pynq_z1_plus", extensions=STANDARD_EXTENSIONS | {"depthwise_rows", "lookup", "lane_reduce"}
-    ),
-    "pynq_z1_resident": _PYNQ_Z1.replace(
-        name="pynq_z1_resident",
-        wgt_bytes=1 << 18,
-        par_entries=128,
-        extensions=STANDARD_EXTENSIONS | {"depthwise_rows", "lookup", "lane_reduce"},
-    ),
+    "pynq_z1_plus": _PLUS,
+    "pynq_z1_resident": _PLUS.replace(name="pynq_z1_resident", wgt_bytes=1 << 18, par_entries=128),
     "pynq_z1_fast": _PYNQ_Z1.replace(
         name="pynq_z1_fast",
         block_out=32,

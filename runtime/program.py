@@ -41,7 +41,6 @@ from .symbols import Symbol, note_limit
 from .tokens import Row, insert_tokens, nop
 from .uop import Kernel, Kernels, check_taps, encoded, loop_fields, need_extensions, pieces, uop_array
 
-_MOST = 1 << 12  # rows and entries of LOADP, exclusive
 _Loops = Sequence[tuple[int, int, int, int]]  # (extent, dst step, src step, wgt step)
 _AluLoops = Sequence[tuple[int, int, int]]  # (extent, dst step, src step)
 
@@ -292,7 +291,7 @@ class Program:
                 readers.setdefault(id(row.buffer), []).append(row)
         for buffer in self.buffers.values():
             rows = readers.get(id(buffer), [])
-            if "wgt4" in self.cfg.extensions and buffer.data is not None and all(map(_may_be_wgt4, rows)) and rows:
+            if "wgt4" in self.cfg.extensions and buffer.data is not None and all(map(self._may_be_wgt4, rows)) and rows:
                 if len(buffer.data) % self.cfg.wgt_entry_bytes:
                     continue  # less than an entry at its end
                 entries = buffer.data.view(np.int8).reshape(-1, self.cfg.block_out, self.cfg.block_in)
@@ -418,6 +417,12 @@ class Program:
         if problem := out_of_range(self.cfg, accesses):
             raise CapacityError(f"{what} {problem}")
 
+    def _may_be_wgt4(self, row: Row) -> bool:
+        """True for a load of weights of a size that LOADP has, too."""
+        f, limits = row.fields, self._isa.formats["LOADP"].fields
+        loads = f["op"] in LOADS and f["mem"] == Mem.WGT
+        return loads and all(f[name] <= limits[name].limits[1] for name in ("y_size", "x_size"))
+
     def _need(self, row: Instruction) -> None:
         if missing := row.missing(self.cfg):
             raise ProgramError(f"{missing} is not in configuration {self.cfg.name}; choose one that has it")
@@ -433,9 +438,3 @@ class Program:
         if channel not in self._channels:
             raise ProgramError(f"no token channel joins {source.name} and {target.name}")
         return channel
-
-
-def _may_be_wgt4(row: Row) -> bool:
-    """True for a load of weights of a size that LOADP has, too."""
-    f = row.fields
-    return f["op"] in LOADS and f["mem"] == Mem.WGT and max(f["y_size"], f["x_size"]) < _MOST
